@@ -156,6 +156,7 @@ docs: $(VENV)/.ready-to-run ## print the pages that are generated from the code
 	$(BIN)/python -m leveret.protocols.http.docs > docs/http.md
 	$(BIN)/python scripts/api_reference.py
 	$(BIN)/python scripts/map.py
+	$(BIN)/python scripts/meeting_places.py
 
 clean: ## remove what was set up or built
 	rm -rf $(VENV) $(NPM)/node_modules $(NPM)/.fetched build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

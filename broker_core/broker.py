@@ -46,13 +46,14 @@ from leveret.queues.held_dead_letters import hold
 from leveret.queues.queue import DELETED, Queue
 from leveret.security.access import Access
 from leveret.settling import Settling
-from leveret.virtual_host import VirtualHost
+from leveret.virtual_host import VirtualHost, decorate_exchanges
 
 if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
     from leveret.client import Client
     from leveret.durability import Pager
     from leveret.exchanges.decorator import ExchangeDecorator
+    from leveret.front_end import FrontEndInputs
     from leveret.interceptors.chain import Chain
     from leveret.operations import Operations
 
@@ -129,11 +130,12 @@ class Broker(Settling):
         self.access.on_limits = self.publish_rates.changed_of_user
         self.confirmed = self.returned = 0  # messages confirmed and messages returned to publishers
         self.operations: Operations | None = None  # the node, if the broker runs in one
+        self.held_input: FrontEndInputs | None = None  # None: no input stands still in the middle of a call
         self.paging: Pager | None = None  # with a journal: moves messages out of memory, to be on disk only
         # by the protocol's name: makes the encoding of its messages
         self.encodings: Mapping[str, Callable[[], Encoding]] = {}
         self.decorators: tuple[ExchangeDecorator, ...] = ()  # of exchanges; see `decorate`
-        # Makes the ends of shovels on other brokers; None: no protocol of this node can.
+        # Makes the ends of transfers on other brokers; None: no protocol of this node can.
         self.remote_ends: Callable[[], object] | None = None
         self.guests = Guests(self)
 
@@ -149,7 +151,7 @@ class Broker(Settling):
         if decorators != self.decorators:
             self.decorators = decorators
             for host in self.virtual_hosts.values():
-                host.decorate_exchanges()
+                decorate_exchanges(host)
 
     # Virtual hosts.
 

@@ -29,11 +29,11 @@ from leveret.exchanges.destination import Destination
 from leveret.exchanges.exchange_type import Binding, Exchange
 from leveret.limits import NAME_MAX, QueueType
 from leveret.queues.queue import Queue, require_access
-from leveret.security.access import DEFAULT_EXCHANGE
-from leveret.security.users import Permission, User
-from leveret.settling import Overlong, Waiter
+from leveret.security.authority import CONFIGURE, READ, WRITE, Authority
+from leveret.security.users import User
+from leveret.settling import Overlong
 from leveret.values import Table
-from leveret.virtual_host import VirtualHost, generated_name
+from leveret.virtual_host import generated_name
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -41,23 +41,17 @@ if TYPE_CHECKING:
     from leveret.publishing.publish_rate import Meter
     from leveret.selectors.parser import Selector
 
-CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
-
 
 def nothing() -> None:
     """Do nothing: a client that waits for no rate."""
 
 
-class Client(Waiter):
+class Client(Authority):
     """One user on one connection in one virtual host."""
 
-    host: VirtualHost  # set by `enter`
-
     def __init__(self, broker: Broker, user: User, name: str = "") -> None:
-        self.broker = broker
-        self.user = user
+        super().__init__(broker, user)
         self.name = name  # of the connection, for operators
-        self.address = ""  # of the other end, where permissions may depend on it
         self.peer = object()  # stands for the other end of the connection
         self.meter: Meter | None = None  # counts what it publishes, where a rate is limited
         self.resumed: Callable[[], None] = nothing  # called when its meter, or a queue, lets it publish again
@@ -87,7 +81,7 @@ class Client(Waiter):
             host = broker.virtual_host(virtual_host)
         except NotFound as failure:
             raise NotAllowed(str(failure)) from None
-        self._require_entry(user, virtual_host)
+        self.require_entry(user, virtual_host)
         broker.node_limits.require_connection(sum(h.connections for h in broker.hosts()))
         host.limits.require_connection(virtual_host, user.name, host.connections)
         user.limits.require_connection(user.name, broker.connections_of[user.name])
@@ -97,7 +91,7 @@ class Client(Waiter):
         broker.clients[self] = None
         broker.connections_of[user.name] += 1
         broker.publish_rates.join(self)
-        self._happened("connection.created", {"name": self.name, "user": user.name, "vhost": virtual_host})
+        self.happened("connection.created", {"name": self.name, "user": user.name, "vhost": virtual_host})
 
     def wait_for_overfull(self) -> None:
         """Wait for the queues that got too long by what this client has just published."""
@@ -118,31 +112,11 @@ class Client(Waiter):
             each.clients.pop(self, None)
         self.waits_for.clear()
 
-    def change_user(self, user: User) -> None:
-        """Continue with a fresh secret (X008). Raises NotAllowed if it is another user's, or no longer allows entry."""
-        if user.name != self.user.name:
-            raise NotAllowed(f"the new secret is not one of user '{self.user.name}'")
-        self._require_entry(user, self.host.name)
-        if user.scopes is not self.user.scopes:
-            self.broker.access.forget_answers()
-        self.user = user
-
-    @property
-    def expires_at(self) -> float | None:
-        """The time at which the user's token expires, in monotonic seconds; None: it never does, or there is none."""
-        if self.user.expires_at is None:
-            return None
-        return self.broker.now + self.user.expires_at - self.broker.clock.wall()
-
-    def _require_entry(self, user: User, virtual_host: str) -> None:
-        if not self.broker.access.may_enter(user, virtual_host, self.address):
-            raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
-
     def abandon_queue(self) -> bool:
         """Give up one of the owned queues, as `leave` does with all. Return whether there was one."""
         if not self.exclusive_queues:
             return False
-        self._acts()
+        self.acts()
         self.disown(next(reversed(self.exclusive_queues)))
         return True
 
@@ -155,7 +129,7 @@ class Client(Waiter):
             self.wait_no_longer()
             self.broker.publish_rates.leave(self)
             count_down(self.broker.connections_of, self.user.name)
-            self._happened("connection.closed", {"name": self.name, "user": self.user.name})
+            self.happened("connection.closed", {"name": self.name, "user": self.user.name})
         for queue in list(self.exclusive_queues):
             self.disown(queue)
 
@@ -189,53 +163,11 @@ class Client(Waiter):
         if broker.node_limits.max_channels is not None:
             broker.node_limits.require_channel(broker.channels_of.total())
         self.broker.channels_of[self.user.name] += 1
-        self._happened("channel.created", {"connection_name": self.name, "user": self.user.name})
+        self.happened("channel.created", {"connection_name": self.name, "user": self.user.name})
 
     def close_channel(self) -> None:
         count_down(self.broker.channels_of, self.user.name)
-        self._happened("channel.closed", {"connection_name": self.name, "user": self.user.name})
-
-    def _happened(self, name: str, facts: Table) -> None:
-        self._acts()
-        self.broker.events.happened(name, self.host.name, facts)
-
-    def _acts(self) -> None:
-        """Attribute the events that follow to this user."""
-        self.broker.events.actor = self.user.name
-
-    # Permissions.
-
-    def _check(self, permission: Permission, kind: str, name: str) -> None:
-        self.broker.access.check(self.user, self.host.name, permission, kind, name)
-
-    def _check_any(self, kind: str, name: str) -> None:
-        access = self.broker.access
-        asked = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
-        user, host = self.user, self.host.name
-        if not any(access.allowed(user, host, permission, asked, kind) for permission in Permission):
-            self._check(CONFIGURE, kind, name)
-
-    def _check_topic(self, permission: Permission, exchange: Exchange, key: str) -> None:
-        if exchange.type.name == "topic":
-            self.broker.access.check_topic(self.user, self.host.name, permission, exchange.name, key)
-
-    def require_user_id(self, claimed: str) -> None:
-        """Raise PreconditionFailed if a message's user-id property is not the user's own name (S089)."""
-        self.broker.access.check_user_id(self.user, claimed)
-
-    def require_declarable(self, kind: str, name: str, target: str | None = None) -> None:
-        """Check the permissions that declaring or deleting a thing needs. Raises AccessRefused.
-
-        For callers that look at the existing thing first. `target`: its alternate or dead-letter exchange.
-        """
-        self._check(CONFIGURE, kind, name)
-        self._check_target(kind, name, target)
-
-    def _check_target(self, kind: str, name: str, target: str | None) -> None:
-        """Check read on the thing and write on its alternate or dead-letter exchange, as messages pass between them."""
-        if target is not None:
-            self._check(READ, kind, name)
-            self._check(WRITE, "exchange", target)
+        self.happened("channel.closed", {"connection_name": self.name, "user": self.user.name})
 
     # Exchanges.
 
@@ -249,49 +181,49 @@ class Client(Waiter):
         arguments: Table | None = None,
     ) -> Exchange:
         """Declare an exchange (S035-S041, S147, S148)."""
-        self._acts()
+        self.acts()
         _not_default(name)
         _require_short(name)
         self.broker.compat.check_name("exchange", name)
-        self._check(CONFIGURE, "exchange", name)
+        self.check(CONFIGURE, "exchange", name)
         alternate = text((arguments or {}).get("alternate-exchange"))
 
         def may_create() -> None:
-            self._check_target("exchange", name, alternate)
+            self.check_target("exchange", name, alternate)
 
         return self.host.declare_exchange(name, type_, durable, auto_delete, internal, arguments, may_create)
 
     def find_exchange(self, name: str) -> Exchange:
         """Return an exchange for a passive declaration. Raises NotFound (S041)."""
         _not_default(name)
-        self._check_any("exchange", name)
+        self.check_any("exchange", name)
         return self.host.exchange(name)
 
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
         """Delete an exchange; a missing one is fine, unless the profile says otherwise (S043)."""
-        self._acts()
+        self.acts()
         _not_default(name)
-        self._check(CONFIGURE, "exchange", name)
+        self.check(CONFIGURE, "exchange", name)
         if name in self.host.exchanges or not self.broker.compat.delete_missing_ok:
             self.host.delete_exchange(name, if_unused)
 
     def known_exchange(self, name: str) -> Exchange | None:
         """Return the exchange, or None if there is none. Raises AccessRefused if the user has no permission on it."""
-        self._check_any("exchange", name)
+        self.check_any("exchange", name)
         return self.host.exchanges.get(name)
 
     # Bindings.
 
     def bind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
         """Bind a queue, or an exchange, to an exchange (S054, S056, S073)."""
-        self._acts()
+        self.acts()
         _require_short(key)
         origin, target = self._ends(source, destination, is_exchange, key)
         self.host.bind(origin, target, key, arguments)
 
     def unbind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
         """Remove a binding; a missing one is fine, unless the profile says otherwise (S057)."""
-        self._acts()
+        self.acts()
         lenient = self.broker.compat.delete_missing_ok
         try:
             origin, target = self._ends(source, destination, is_exchange, key)
@@ -315,12 +247,12 @@ class Client(Waiter):
             _not_default(source)
         if is_exchange:
             _not_default(destination)
-        self._check(WRITE, "exchange" if is_exchange else "queue", destination)
-        self._check(READ, "exchange", source)
+        self.check(WRITE, "exchange" if is_exchange else "queue", destination)
+        self.check(READ, "exchange", source)
         target = self._destination(destination, is_exchange)
         origin = self.host.exchange(source)
         if origin.type.name == "topic":
-            self._check_topic(READ, origin, key)
+            self.check_topic(READ, origin, key)
             # Others may have deleted either while a server was asked about the key.
             target, origin = self._destination(destination, is_exchange), self.host.exchange(source)
         return origin, target
@@ -353,7 +285,7 @@ class Client(Waiter):
         `ours`: the broker chose the name, though it is not a generated one, and the queue serves the broker: the
         default type of queues is not for it. `selector`: see `VirtualHost.declare_queue`.
         """
-        self._acts()
+        self.acts()
         asked = arguments or {}
         arguments = without_prefix(asked)
         targets = [text(arguments.get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")]
@@ -361,11 +293,11 @@ class Client(Waiter):
         self.broker.compat.check_name("queue", name)
         name = name or generated_name(prefix_in(asked, prefix))
         _require_short(name)
-        self._check(CONFIGURE, "queue", name)
+        self.check(CONFIGURE, "queue", name)
 
         def may_create() -> None:
             for target in targets:
-                self._check_target("queue", name, target)
+                self.check_target("queue", name, target)
 
         queue = self.host.declare_queue(
             name, durable, exclusive, auto_delete, arguments, self, may_create, generated, selector, not ours
@@ -376,48 +308,48 @@ class Client(Waiter):
 
     def find_queue(self, name: str) -> Queue:
         """Return a queue for a passive declaration, which counts as use. Raises NotFound (S064)."""
-        self._check_any("queue", name)
+        self.check_any("queue", name)
         queue = self.own_queue(name)
         queue.used_at = self.broker.now
         return queue
 
     def known_queue(self, name: str) -> Queue | None:
         """Return the queue, whichever client owns it, or None if it does not exist. For reading only."""
-        self._check_any("queue", name)
+        self.check_any("queue", name)
         return self.host.queues.get(name)
 
     def purge(self, name: str) -> int:
         """Drop waiting messages (S074) and return how many there were."""
-        self._check(READ, "queue", name)
+        self.check(READ, "queue", name)
         return self.own_queue(name).purge()
 
     def drop_delayed(self, name: str, positions: Iterable[int] | None) -> int:
         """Drop messages that wait for a time, by their positions, or all of a queue; return how many there were."""
-        self._check(READ, "queue", name)
+        self.check(READ, "queue", name)
         later = self.own_queue(name).later
         return later.purge() if positions is None else later.drop(positions)
 
     def hasten(self, name: str, positions: Iterable[int]) -> int:
         """Make messages that wait for a time ready now, by their positions; return how many there were."""
-        self._check(READ, "queue", name)
+        self.check(READ, "queue", name)
         return self.own_queue(name).later.hasten(positions)
 
     def pause_queue(self, name: str, paused: bool) -> None:
         """Pause or resume the deliveries of a queue to consumers."""
-        self._acts()
-        self._check(CONFIGURE, "queue", name)
+        self.acts()
+        self.check(CONFIGURE, "queue", name)
         self.host.pause_queue(self.own_queue(name), paused)
 
     def reread_queue(self, name: str) -> int:
         """Have messages of a queue read again that could not be read, and return how many."""
-        self._acts()
-        self._check(CONFIGURE, "queue", name)
+        self.acts()
+        self.check(CONFIGURE, "queue", name)
         return self.own_queue(name).reread()
 
     def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue and return how many messages waited; a missing one is fine in most profiles (S075, S076)."""
-        self._acts()
-        self._check(CONFIGURE, "queue", name)
+        self.acts()
+        self.check(CONFIGURE, "queue", name)
         if name not in self.host.queues and self.broker.compat.delete_missing_ok:
             return 0
         queue = self.own_queue(name)
@@ -431,44 +363,25 @@ class Client(Waiter):
 
     # Messages.
 
-    def guards_topics(self, exchange: Exchange) -> bool:
-        """True if topic permissions apply to this exchange, so that each key needs `check_topics`."""
-        return exchange.type.name == "topic" and self.broker.access.guards_topics(
-            self.user, self.host.name, exchange.name
-        )
-
-    def check_topics(self, exchange: Exchange, keys: Iterable[str]) -> None:
-        """Check the topic permission of each routing key; raises AccessRefused for the first one refused (S088)."""
-        for key in keys:
-            self._check_topic(WRITE, exchange, key)
-
     def publish_target(self, exchange: str, keys: Iterable[str] = ()) -> Exchange:
         """Return an exchange after every check that publishing to it with these keys needs (S046, S047, S087, S088)."""
-        self._check(WRITE, "exchange", exchange)
+        self.check(WRITE, "exchange", exchange)
         target = self.host.exchange(exchange)
         require_not_internal(target)
         self.check_topics(target, keys)
         return target
 
-    def require_readable(self, name: str) -> None:
-        """Raise AccessRefused if the user may not consume from a queue. For callers that do something else first."""
-        self._check(READ, "queue", name)
-
     def readable_queue(self, name: str) -> Queue:
         """Return a queue that this client may take messages from (S066, S098)."""
-        self._check(READ, "queue", name)
+        self.check(READ, "queue", name)
         return self.own_queue(name)
-
-    def may_still_read(self, queue: Queue) -> bool:
-        """True if a consumer may continue after permissions or credentials have changed (X008)."""
-        return self.broker.access.allowed(self.user, self.host.name, READ, queue.name)
 
     def consume(self, consumer: Consumer) -> None:
         """Attach a consumer to its queue, which came from `readable_queue` (S099).
 
         The node's limits on unanswered bytes are those of this moment.
         """
-        self._acts()
+        self.acts()
         if not (consumer.settled or consumer.browses):
             self._bound(consumer)
         consumer.queue.add_consumer(consumer)

@@ -222,7 +222,7 @@ class Protocol:
     would import with the first connection; it is called in a thread, once a node has been up for a while.
     `queue_arguments` are rows of the arguments of queues that the protocol translates into the core's; `sections()`
     returns rows of everything else that its clients can ask for by name, for the documentation. `remote_ends()` returns
-    what makes the ends of shovels on brokers that speak it; it is called when the first shovel is set.
+    what makes the ends of transfers on brokers that speak it; it is called when the first transfer is set up.
     """
 
     name: str
@@ -255,7 +255,7 @@ def encodings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Enc
 
 
 def remote_ends_of(protocols: Iterable[Protocol]) -> Callable[[], object] | None:
-    """Return what makes the ends of shovels on other brokers, of the first protocol that has such; None if none has."""
+    """Return what makes the ends of transfers on other brokers, of the first protocol that has it; None if none has."""
     return next((each.remote_ends for each in protocols if each.remote_ends is not None), None)
 
 

@@ -1,6 +1,6 @@
 """The contract of guests: features that have state in a broker or in a virtual host, and hear of what happens there.
 
-    Broker, VirtualHost ── guests ──> Guests ──> Guest: shovels, federation, leases, staging, branches, recordings, ...
+    Broker, VirtualHost ── guests ──> Guests ──> Guest
 
 The core names none of them. A guest is one object of its class for each home, made when something first asks for it
 (`guest`), or put there when the node is set up (`put`). All guests of a home hear of each event, one after the other by

@@ -79,7 +79,7 @@ class Clustering(ABC):
 
     @abstractmethod
     def status(self) -> Mapping[str, Json]:
-        """Return the nodes, the owner, its lease, the database's replication and the last takeovers."""
+        """Return the nodes, the owner and until when it is one, the database's replication and the last takeovers."""
 
     @abstractmethod
     def metrics(self) -> Mapping[str, float]:
@@ -130,9 +130,9 @@ class Operations(ABC):
         """Return the last lines of the log that suit (`RecentLog.lines`); None if none are kept."""
         return None
 
-    def recordings(self) -> tuple[Guest, object]:
-        """Return the guest that records, and its plan: how the settings have new recordings made."""
-        raise PreconditionFailed("this node makes no recordings")
+    def recorder(self) -> tuple[Guest, object]:
+        """Return the guest that records, and its plan: how the settings have it begin."""
+        raise PreconditionFailed("this node records nothing")
 
     @abstractmethod
     def reload(self) -> Reloaded:

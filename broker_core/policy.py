@@ -23,7 +23,7 @@ import attrs
 from leveret.arguments.checks import text, whole
 from leveret.arguments.merging import Limit, lower
 from leveret.arguments.names import meant
-from leveret.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS, PolicyKey
+from leveret.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS, PolicyKey, upstreams_fault
 from leveret.arguments.queue_arguments import bounds_fault
 from leveret.arguments.warnings import Notices, policy_warnings
 from leveret.catalogue import OPERATOR_POLICY, POLICY, Named
@@ -233,12 +233,6 @@ def policy_fault(policy: Policy, known: Mapping[str, PolicyKey]) -> str | None:
         return "the definition is empty"
     wrong = next((f for key, value in policy.definition.items() if (f := key_fault(key, value, known))), None)
     return wrong or retry_fault(policy.definition) or upstreams_fault(policy.definition)
-
-
-def upstreams_fault(definition: Definition) -> str | None:
-    """Return what is wrong with the keys of upstreams together: there may be one of them, as in RabbitMQ."""
-    found = [key for key in definition if key.startswith("federation-upstream")]
-    return f"there may be one of {' and '.join(found)}" if len(found) > 1 else None
 
 
 def retry_fault(definition: Definition) -> str | None:

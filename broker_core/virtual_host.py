@@ -16,30 +16,32 @@ from weakref import WeakValueDictionary
 import attrs
 from mypy_extensions import mypyc_attr
 
-from leveret.arguments.checks import text
 from leveret.arguments.deduplication_settings import (
-    CHECKS,
     refuse_faulty,
 )
-from leveret.arguments.queue_declaration import inequivalent_argument, parse_queue_arguments, shared
+from leveret.arguments.queue_declaration import parse_queue_arguments, shared
 from leveret.arguments.warnings import queue_warnings
-from leveret.catalogue import ENDING_QUEUE, VIRTUAL_HOST, Named
+from leveret.catalogue import VIRTUAL_HOST
 from leveret.errors import MISTAKES, AccessRefused, PreconditionFailed, no_exchange, no_queue
+from leveret.exchanges import redeclaration
 from leveret.exchanges.answer import mistakes_refused
 from leveret.exchanges.decorator import decorate, told
 from leveret.exchanges.default import DefaultExchange
 from leveret.exchanges.destination import Destination
-from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, inequivalent
+from leveret.exchanges.exchange_type import Binding, Exchange
+from leveret.exchanges.redeclaration import check_alternate
 from leveret.guests import G, Guest, Guests
 from leveret.limits import Overflow, QueueType, VirtualHostLimits, with_credit
 from leveret.observability.tracer import Traced
 from leveret.policy import effective_alternate, effective_limits
 from leveret.queues import default_type
+from leveret.queues.ending_queues import EndingQueues
 from leveret.queues.factory import new_queue
-from leveret.queues.queue import DELETED, PAUSED, REJECTED, Queue, event_fields, locked, require_access
+from leveret.queues.queue import PAUSED, Queue, event_fields, locked, require_access
+from leveret.queues.redeclaration import require_equivalent
 from leveret.queues.slow_consumers import watch_consumers
 from leveret.queues.undelivered import Undelivered
-from leveret.values import Table, described, type_name
+from leveret.values import Table
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -57,7 +59,6 @@ PREDECLARED: Final = (
     ("amq.rabbitmq.trace", "topic", True),
 )
 RESERVED: Final = "amq."
-LOOK_S: Final = 0.05  # between two looks whether messages of a deleted queue have come from another machine
 NOT_HELD: Final = (
     "dead-letter-strategy: dead letters are delivered at most once, as at-least-once needs the overflow reject-publish "
     "and a dead-letter exchange"
@@ -104,8 +105,7 @@ class VirtualHost(Traced):
         self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
         self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
-        self.ending: set[Queue] = set()  # deleted, and waiting for messages that are to go elsewhere
-        self._closing = False
+        self.ending = EndingQueues(self)
         self.default_exchange = Exchange(self, "", DefaultExchange, durable=True)
         self.exchanges[""] = self.default_exchange
         for exchange_name, type_name_, internal in PREDECLARED:
@@ -158,7 +158,7 @@ class VirtualHost(Traced):
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep(self)
 
-    def _changed(self) -> None:
+    def topology_changed(self) -> None:
         """Note a change that could alter where a message goes."""
         self.revision += 1
         self.undelivered.topology_changed(self.broker.now)
@@ -186,10 +186,14 @@ class VirtualHost(Traced):
         Raises PreconditionFailed if the existing one differs; AccessRefused, TooMany, or what the new type raises.
         """
         arguments = arguments or {}
-        type_class = self._exchange_type(type_)
-        self._check_alternate_argument(name, arguments)
+        if (type_class := self.broker.exchange_types.get(type_)) is None:
+            raise self.broker.compat.unknown_exchange_type_error(type_)
+        check_alternate(name, self.name, arguments)
         if (current := self.exchanges.get(name)) is not None:
-            self._require_equivalent(current, type_, durable, auto_delete, internal, arguments)
+            compat = self.broker.compat
+            redeclaration.require_equivalent(
+                current, type_, durable, auto_delete, internal, arguments, compat
+            )
             return current
         if name.startswith(RESERVED):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
@@ -215,50 +219,7 @@ class VirtualHost(Traced):
         self._apply_exchange_policy(exchange)
         if exchange.arguments:
             self.broker.notices.notice(self.name, "exchange", exchange.name, exchange.warnings())
-        self._changed()
-
-    def _exchange_type(self, name: str) -> type[ExchangeType]:
-        found = self.broker.exchange_types.get(name)
-        if found is None:
-            raise self.broker.compat.unknown_exchange_type_error(name)
-        return found
-
-    def _check_alternate_argument(self, name: str, arguments: Table) -> None:
-        alternate = arguments.get("alternate-exchange")
-        if "alternate-exchange" in arguments and text(alternate) is None:
-            raise PreconditionFailed(
-                f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' "
-                f"in exchange '{name}' in vhost '{self.name}'"
-            )
-
-    def _require_equivalent(
-        self,
-        current: Exchange,
-        type_: str,
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: Table,
-    ) -> None:
-        pairs = (
-            ("type", type_, current.type.name),
-            ("durable", _truth(durable), _truth(current.durable)),
-            ("auto_delete", _truth(auto_delete), _truth(current.auto_delete)),
-            ("internal", _truth(internal), _truth(current.internal)),
-        )
-        for argument, new, old in pairs:
-            if new != old:
-                error = inequivalent(argument, "exchange", current.name, self.name, f"'{new}'", f"'{old}'")
-                raise self.broker.compat.redeclare_error(argument, error)
-        with mistakes_refused(type(current.type), f"compare arguments of exchange '{current.name}'"):
-            differs = current.type.equivalent(arguments)
-        if differs is None:
-            differs = next((n for n in CHECKS if arguments.get(n) != current.arguments.get(n)), None)
-        if arguments.get("alternate-exchange") != current.arguments.get("alternate-exchange"):
-            differs = "alternate-exchange"
-        if differs is not None:
-            new, old = described(arguments.get(differs)), described(current.arguments.get(differs))
-            raise inequivalent(differs, "exchange", current.name, self.name, new, old)
+        self.topology_changed()
 
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
         """Delete an exchange and its bindings on both sides (S058)."""
@@ -273,14 +234,14 @@ class VirtualHost(Traced):
         """Remove exchanges, and auto-delete ones that lose their last binding by that, however long the chain."""
         for exchange in exchanges:
             del self.exchanges[exchange.name]
-            self._changed()
+            self.topology_changed()
             for binding in list(exchange.bindings):
                 self._forget_incoming(binding)
             self._no_longer_kept(exchange)
             exchange.bindings_by_identity.clear()
             exchange.selecting = 0
             exchanges += self._drop_incoming(exchange)
-            self._tell(exchange, exchange.type.close)
+            _tell(exchange, exchange.type.close)
             for decorator in exchange.decorators:
                 told(exchange, partial(decorator.deleted, exchange))
 
@@ -334,7 +295,7 @@ class VirtualHost(Traced):
             self._forget_incoming(binding)
             raise
         source.selecting += binding.selector is not None
-        self._changed()
+        self.topology_changed()
         for decorator in source.decorators:
             told(source, partial(decorator.bound, binding))
         if warnings := binding.warnings():
@@ -360,20 +321,12 @@ class VirtualHost(Traced):
         if self.broker.catalogue is not None:
             self.broker.catalogue.forget(binding)
         self._happened("binding.deleted", binding.told())
-        self._tell(source, lambda: source.type.unbind(binding))
-        self._changed()
+        _tell(source, lambda: source.type.unbind(binding))
+        self.topology_changed()
         for decorator in source.decorators:
             told(source, partial(decorator.unbound, binding))
         is_there = self.exchanges.get(source.name) is source
         return source.auto_delete and not source.bindings_by_identity and is_there
-
-    def _tell(self, exchange: Exchange, tell: Callable[[], None]) -> None:
-        """Tell an exchange type of a deletion, which continues if the type raises, so that nothing is half deleted."""
-        try:
-            tell()
-        except MISTAKES as error:
-            exchange.route_errors += 1
-            self.broker.report_route_error(exchange, error, "failed to hear of a deletion")
 
     def _forget_incoming(self, binding: Binding) -> None:
         incoming = self._incoming[binding.end]
@@ -435,7 +388,7 @@ class VirtualHost(Traced):
             require_access(current, owner)
             if exclusive is not current.exclusive and self.broker.compat.locks_redeclared:
                 raise locked(current)
-            self._require_equivalent_queue(current, durable, exclusive, auto_delete, arguments)
+            require_equivalent(current, durable, exclusive, auto_delete, arguments)
             current.used_at = self.broker.now
             return current
         if name.startswith(RESERVED) and not generated:
@@ -469,10 +422,10 @@ class VirtualHost(Traced):
     def add_queue(self, queue: Queue) -> None:
         """Put a queue in place without the checks of a declaration, as when it is restored at a start."""
         self.queues[queue.name] = queue
-        self._apply_queue_policy(queue)
+        self.apply_queue_policy(queue)
         if queue.arguments:
             self.broker.notices.notice(self.name, "queue", queue.name, self.queue_warnings(queue))
-        self._changed()
+        self.topology_changed()
 
     def queue_warnings(self, queue: Queue) -> list[str]:
         """Return sentences about the arguments of a queue that have no effect."""
@@ -498,21 +451,6 @@ class VirtualHost(Traced):
             if self.broker.catalogue is not None and not (queue.deleted or queue in self.ending):
                 self.broker.catalogue.keep(queue)
 
-    def _require_equivalent_queue(
-        self, current: Queue, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
-    ) -> None:
-        for argument, new, old in (
-            ("durable", durable, current.durable),
-            ("exclusive", exclusive, current.exclusive),
-            ("auto_delete", auto_delete, current.auto_delete),
-        ):
-            if new != old:
-                texts = f"'{_truth(new)}'", f"'{_truth(old)}'"
-                raise inequivalent(argument, "queue", current.name, self.name, *texts)
-        if (difference := inequivalent_argument(current.arguments, arguments)) is not None:
-            argument, new_text, old_text = difference
-            raise inequivalent(argument, "queue", current.name, self.name, new_text, old_text)
-
     def delete_queue(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue, its bindings and messages; return how many waited (X040). Raises PreconditionFailed.
 
@@ -533,54 +471,12 @@ class VirtualHost(Traced):
         self.hidden_queues.pop(queue.name, None)
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue, None)
-        self._changed()
+        self.topology_changed()
         self._drop_exchanges(self._drop_incoming(queue))
         for guest in self.hearing:
             guest.queue_deleted(queue)
-        self._end(queue)
+        self.ending.end(queue)
         return count
-
-    def _end(self, queue: Queue, now: float = 0.0) -> None:
-        """Have the messages of a deleted queue go where they are to go, and drop what is left of it.
-
-        Until then it is in the store, so that a sudden end of the node loses none of them.
-        """
-        was_ending = queue in self.ending
-        self.ending.discard(queue)
-        if queue.deleted:
-            return
-        reason = REJECTED if self.broker.compat.dead_letter_on_delete else DELETED
-        if reason == REJECTED or queue.limits.alternate_exchange is not None:
-            is_far = queue.asks_for_first()
-            if is_far and not self._closing:
-                queue.paused = True
-                self.ending.add(queue)
-                self._look_again_at(queue)
-                if not was_ending:
-                    if self.broker.catalogue is not None:
-                        self.broker.catalogue.forget(queue)
-                        self.broker.catalogue.keep(ending(queue))
-                return
-            if not is_far:
-                queue.bury_all(reason)
-        if self.broker.catalogue is not None:
-            self.broker.catalogue.forget(ending(queue) if was_ending else queue)
-        queue.closed()
-
-    def _look_again_at(self, queue: Queue) -> None:
-        """Ask in a moment whether the messages of a deleted queue have come."""
-        self.broker.timers.at(self.broker.now + LOOK_S, partial(self._end, queue))
-
-    def add_ending_queue(self, queue: Queue) -> None:
-        """Take in a queue that was being deleted when the node ended, as it is restored at a start."""
-        queue.pause(True)
-        self.ending.add(queue)
-
-    def go_on_ending(self) -> None:
-        """Have the messages of such queues go where they are to go, now that they, and all policies, are here."""
-        for queue in self.ending:
-            self._apply_queue_policy(queue)
-            self._look_again_at(queue)
 
     def reserved(self, queue: Queue) -> int:
         """Return how many unsettled messages of a queue its guests have."""
@@ -590,17 +486,9 @@ class VirtualHost(Traced):
         """Make a queue reachable through the default exchange without listing it."""
         queue.hidden = True
         self.hidden_queues[queue.name] = queue
-        self._changed()
+        self.topology_changed()
 
     # Policies.
-
-    def decorate_exchanges(self) -> None:
-        """Have the broker's decorators, which are others than before, look at every exchange."""
-        for exchange in list(self.exchanges.values()):
-            if exchange.name:
-                definition = self.broker.policies.for_exchange(self.name, exchange.name)
-                decorate(exchange, self.broker.decorators, definition)
-        self._changed()
 
     def apply_policies(self) -> None:
         """Make every exchange and queue obey the policies as they are now (S129)."""
@@ -614,9 +502,9 @@ class VirtualHost(Traced):
             yield
         for queue in [*self.queues.values(), *self.ending]:
             if not queue.deleted:
-                self._apply_queue_policy(queue)
+                self.apply_queue_policy(queue)
             yield
-        self._changed()
+        self.topology_changed()
 
     def _apply_exchange_policy(self, exchange: Exchange) -> None:
         if exchange.name == "":
@@ -633,7 +521,8 @@ class VirtualHost(Traced):
         for guest in self.hearing:
             guest.exchange_changed(exchange, definition)
 
-    def _apply_queue_policy(self, queue: Queue) -> None:
+    def apply_queue_policy(self, queue: Queue) -> None:
+        """Make a queue obey the policies as they are now."""
         definition = self.broker.policies.for_queue(self.name, queue.name, queue.type)
         limits = effective_limits(queue.declared_limits, definition)
         is_ending = queue in self.ending  # what has its name is another's then
@@ -657,16 +546,16 @@ class VirtualHost(Traced):
 
     def close(self) -> None:
         """Delete everything in the virtual host, which is being deleted."""
-        self._closing = True
-        for queue in list(self.ending):
-            self._end(queue)
+        self.ending.closing = True
+        for queue in self.ending:
+            self.ending.end(queue)
         for queue in [*self.queues.values(), *self.hidden_queues.values()]:
             self.delete_queue(queue)
         for guest in self.guests:
             guest.close()
         for exchange in self.exchanges.values():
             self._no_longer_kept(exchange)
-            self._tell(exchange, exchange.type.close)
+            _tell(exchange, exchange.type.close)
             for decorator in exchange.decorators:
                 told(exchange, partial(decorator.deleted, exchange))
 
@@ -676,10 +565,19 @@ def generated_name(prefix: str) -> str:
     return prefix + secrets.token_urlsafe(16)
 
 
-def ending(queue: Queue) -> Named[Queue]:
-    """Return what is in the store of a deleted queue until its messages have gone elsewhere."""
-    return Named((ENDING_QUEUE, queue.virtual_host.name, queue.name, str(queue.number)), queue)
+def decorate_exchanges(host: VirtualHost) -> None:
+    """Have the broker's decorators, which are others than before, look at every exchange."""
+    for exchange in list(host.exchanges.values()):
+        if exchange.name:
+            definition = host.broker.policies.for_exchange(host.name, exchange.name)
+            decorate(exchange, host.broker.decorators, definition)
+    host.topology_changed()
 
 
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
+def _tell(exchange: Exchange, tell: Callable[[], None]) -> None:
+    """Tell an exchange type of a deletion, which continues if the type raises, so that nothing is half deleted."""
+    try:
+        tell()
+    except MISTAKES as error:
+        exchange.route_errors += 1
+        exchange.virtual_host.broker.report_route_error(exchange, error, "failed to hear of a deletion")

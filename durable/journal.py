@@ -15,35 +15,26 @@ A stored message is an `Entry` of a `Holder`, such as a queue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from leveret.clock import NEVER
 from leveret.delivery import Delivery
 from leveret.durability import (
     LITTLE_OCTETS,
     PENDING,
-    Durability,
     Entry,
-    Holder,
-    Page,
-    Stored,
 )
-from leveret.durable.arrival_times import ArrivalTimes
 from leveret.durable.block_cache import BlockCache, Readings
 from leveret.durable.chunk_state import ChunkState
-from leveret.durable.chunks import Chunks
 from leveret.durable.compaction import Compaction
-from leveret.durable.page_reader import FoundPage, read_again, read_page
+from leveret.durable.entry_reader import EntryReader
 from leveret.durable.pending_commit import GatheringMoment, gathered, given_up, octets_of
 from leveret.durable.recovery import ALL_UP_TO, owners_of
 from leveret.durable.segment_log import SegmentLog
 from leveret.durable.store.contract import Commit, NoSpaceError, Store, StoreError
-from leveret.durable.unreadable import UnreadableEntries
-from leveret.durable.wall_offsets import JUMP_MS, WallOffsets
+from leveret.durable.wall_offsets import JUMP_MS
 
 if TYPE_CHECKING:
     from leveret.broker import Broker, Publisher
@@ -55,7 +46,6 @@ log: Final = logging.getLogger("leveret.store")
 CHUNK_OCTETS: Final = 1 << 20  # bytes of messages; the last message may exceed it
 CHUNK_ENTRIES: Final = 1 << 16
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
-T = TypeVar("T")
 
 QUICK_MESSAGES: Final = 8  # messages with consumers: a commit waits for these to be settled unwritten,
 DOUBTS: Final = 100  # unless one of so many commits before waited in vain, or of more if several did in a row
@@ -63,7 +53,6 @@ DOUBLED_MAX: Final = 6  # times that the number of commits is doubled: at most o
 AHEAD_ENTRIES: Final = 64  # in a commit that is encoded while the one before is in flight, at least
 LOW_ON_DISK: Final = "low on disk"
 STALLED: Final = "the store does not answer"
-UNREADABLE: Final = "messages cannot be read"
 
 
 class FlyingCommit:
@@ -81,17 +70,16 @@ class FlyingCommit:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Journal(Durability):
+class Journal(EntryReader):
     """The journal of one broker, for one store."""
 
     def __init__(self, store: Store, broker: Broker, encodings: Mapping[str, Callable[[], Encoding]]) -> None:
         """Create a journal. `encodings`: by protocol name, a function that returns its encoding."""
+        super().__init__(store, broker, encodings)
         self.chunk_octets, self.chunk_entries = CHUNK_OCTETS, CHUNK_ENTRIES
         self.behind_octets, self.retry_s, self.doubts = store.behind_octets, RETRY_S, DOUBTS
         self.ahead_entries = AHEAD_ENTRIES
         self._commits_max = store.commits_max
-        self.store = store
-        self.broker = broker
         broker.journal = self
         self.arrivals = []
         self.settled = []
@@ -106,18 +94,11 @@ class Journal(Durability):
         self.redelivered_to = 0  # entries up to this number may have been delivered before
         self.behind = False  # publishers have to wait
         self.patience_s = 0.0  # a commit that no publisher waits for is put off so long, to gather more
-        self.wall_offsets = WallOffsets(wall_ms_of(broker))
-        self.known = Chunks()
-        self._arrival_times = ArrivalTimes(lambda: self.known.oldest)
-        self.arrival_times = self._arrival_times
         self.logs: dict[int, SegmentLog] = {}  # by the number of the stream
-        self._unreadable: UnreadableEntries[Holder] = UnreadableEntries(self._on_unreadable)
-        self.unreadable = self._unreadable
         self.cache = BlockCache()
         self.readings = Readings(store)
         self.on_durable: Callable[[], None] = lambda: None
         self.on_failed: Callable[[StoreError], None] = lambda error: None
-        self._encodings = encodings
         self.quick_s = 0.0  # a commit is put off so long for consumers that may settle all of it
         self._put_off: Timer | None = None  # the end of the wait of the open commit
         self._overdue = False  # that wait is over
@@ -230,7 +211,7 @@ class Journal(Durability):
         """
         dirty, has_appends = self.dirty, bool(self.appends)
         for publisher in publishers:
-            waits = publisher in self._waiting or (self._flying and self._is_waiting_in_flight(publisher))
+            waits = publisher in self._waiting or (self._flying and _is_waiting(publisher, self._flying))
             if waits or (dirty and (has_appends or publisher.persistent)):
                 self._waiting[publisher] = publisher.mark()
             else:
@@ -239,12 +220,6 @@ class Journal(Durability):
             self._held = self._held or self.holds
             self._go_on()
             self._measure()
-
-    def _is_waiting_in_flight(self, publisher: Publisher) -> bool:
-        for flying in self._flying:  # noqa: SIM110 - a generator would cost more than these steps
-            if publisher in flying.waiting:
-                return True
-        return False
 
     def _measure(self) -> None:
         """Update `behind` by the bytes that are not on disk."""
@@ -455,6 +430,9 @@ class Journal(Durability):
             except Exception:
                 log.exception("a mistake of ours while a publisher was told of a commit")
 
+    def reading_failed(self, error: Exception) -> None:
+        self._on_failure(error)
+
     def _on_failure(self, error: Exception) -> None:
         if isinstance(error, NoSpaceError):
             self._run_short(str(error))
@@ -468,7 +446,7 @@ class Journal(Durability):
         if cause is None:
             log.info("the store answers again")
             self.broker.alarms.clear(STALLED)
-            self._read_all_again()
+            self.read_all_again()
         else:
             log.error("the store does not answer, and publishers are held back until it does: %s", cause)
             self.broker.alarms.set(STALLED)
@@ -489,10 +467,6 @@ class Journal(Durability):
             self._short = False
             self.broker.alarms.clear(LOW_ON_DISK)
 
-    def reading_failed(self, error: Exception) -> None:
-        """Handle an error in reading that is not damage."""
-        self._on_failure(error)
-
     def fail(self, error: StoreError) -> None:
         """Stop committing, as the store cannot be trusted any more, and report it once."""
         if not self._failed:
@@ -504,120 +478,6 @@ class Journal(Durability):
         if not self._failed:
             for flying in self._flying:
                 self.store.append(flying.commit)
-
-    # Reading.
-
-    def encoding(self, name: str) -> Encoding | None:
-        """Return the encoding of a protocol; None if it is not installed."""
-        known = self._encodings.get(name)
-        return None if known is None else known()
-
-    def fetch(self, holder: Holder, page: Page) -> list[Stored]:
-        with self.store.reader() as reader:
-            found = read_page(reader, page, self.encoding)
-        if missing := self._missing(page, found):
-            with self.store.reader() as reader:
-                read_again(reader, missing, found)
-        return self._stored(holder, page, found)
-
-    def is_far(self, page: Page) -> bool:
-        return self.store.lacks(page.numbers)
-
-    def brings(self, numbers: Sequence[int]) -> bool:
-        return self.store.brings(numbers)
-
-    def fetch_soon(self, holder: Holder, page: Page, then: Callable[[list[Stored]], None]) -> None:
-        def arrived(found: FoundPage | Exception) -> None:
-            if isinstance(found, Exception):
-                self._on_failure(found)
-            elif missing := self._missing(page, found):
-                self.store.read_soon(lambda reader: read_again(reader, missing, found), arrived_again)
-            else:
-                then(self._stored(holder, page, found))
-
-        def arrived_again(found: FoundPage | Exception) -> None:
-            if isinstance(found, Exception):
-                self._on_failure(found)
-            else:
-                then(self._stored(holder, page, found))
-
-        self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
-
-    @property
-    def arrivals_known(self) -> ArrivalTimes:
-        """Return when entries arrived, to be added to."""
-        return self._arrival_times
-
-    def work_soon(self, job: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
-        self.store.read_soon(lambda reader: job(), then)
-
-    def _missing(self, page: Page, found: FoundPage) -> list[int]:
-        """Return the entries of a page that could not be read, without those that were settled before the read."""
-        return self._needed(page, [row[0] for row in found.rows]) if found.damage else []
-
-    def _needed(self, page: Page, numbers: Iterable[int]) -> list[int]:
-        """Return the entries of a page that are still needed, without those with these numbers."""
-        there = {*numbers}
-        return [number for number in page.numbers if number not in there and self.known.needs(number)]
-
-    def _stored(self, holder: Holder, page: Page, found: FoundPage) -> list[Stored]:
-        if missing := self._missing(page, found):
-            log.error(
-                "%d messages of %s cannot be read; they are not delivered, and stay in the store: %s",
-                len(missing),
-                holder.described,
-                "; ".join(dict.fromkeys(found.damage)),
-            )
-        offset_of = self.wall_offsets.of
-        return [
-            (number, position, (expires_ms - offset_of(number)) / 1000 if expires_ms else NEVER, message)
-            for number, position, expires_ms, _, message in found.rows
-        ]
-
-    # What cannot be read.
-
-    def missed(self, holder: Holder, page: Page, stored: Sequence[Stored]) -> None:
-        if numbers := self._needed(page, [row[0] for row in stored]):
-            marks = {number: page.marks[number] for number in numbers if number in page.marks}
-            self._unreadable.note(
-                holder, Page(numbers, page.position, page.last, 0, redelivered=page.redelivered, marks=marks)
-            )
-
-    def unreadable_of(self, holder: Holder) -> int:
-        return self._unreadable.of(holder) if self._unreadable.count else 0
-
-    def read_unreadable(self, holder: Holder, then: Callable[[Page, list[Stored]], None]) -> int:
-        pages = self._unreadable.pages(holder)
-        for page in pages:
-            self.fetch_soon(holder, page, partial(self._arrived_again, holder, page, then))
-        return sum([len(page) for page in pages])
-
-    def _arrived_again(
-        self, holder: Holder, page: Page, then: Callable[[Page, list[Stored]], None], stored: list[Stored]
-    ) -> None:
-        """Give a holder what could be read of a page, unless it has dropped all of that meanwhile."""
-        if self._unreadable.remove(holder, page):
-            self.missed(holder, page, stored)
-            if stored:
-                then(page, stored)
-
-    def settle_unreadable(self, holder: Holder) -> int:
-        pages = self._unreadable.take(holder) if self._unreadable.count else ()
-        for page in pages:
-            self.settle_numbers(page.numbers)
-        return sum([len(page) for page in pages])
-
-    def _read_all_again(self) -> None:
-        """Have queues read again what they could not while the store did not answer."""
-        for holder in self._unreadable.holders():
-            holder.reread()
-
-    def _on_unreadable(self, count: int) -> None:
-        """Raise an alarm, which does not hold publishers back, while there are messages that cannot be read."""
-        if count:
-            self.broker.alarms.warn(UNREADABLE)
-        else:
-            self.broker.alarms.end_warning(UNREADABLE)
 
     # The end.
 
@@ -643,6 +503,14 @@ class Journal(Durability):
         self.store.close(None)
 
 
+def _is_waiting(publisher: Publisher, commits: list[FlyingCommit]) -> bool:
+    """Return whether a publisher waits for one of these commits."""
+    for flying in commits:  # noqa: SIM110 - a generator would cost more than these steps
+        if publisher in flying.waiting:
+            return True
+    return False
+
+
 def _has_consumer(entry: Entry) -> bool:
     """Return whether a consumer has an entry, and may settle it soon."""
     return isinstance(entry, Delivery) and entry.consumer is not None
@@ -651,8 +519,3 @@ def _has_consumer(entry: Entry) -> bool:
 def _is_for_consumers(entry: Entry) -> bool:
     """Return whether an entry is in a queue that has consumers, which may settle it before long."""
     return isinstance(entry, Delivery) and bool(entry.queue.consumers)
-
-
-def wall_ms_of(broker: Broker) -> float:
-    """Return the milliseconds to add to monotonic time for that since 1970."""
-    return (broker.clock.wall() - broker.clock.now()) * 1000

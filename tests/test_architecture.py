@@ -324,3 +324,33 @@ def test_few_files_outside_its_folder_know_a_feature(feature: str) -> None:
         if module == package or module.startswith(f"{package}.")
     }
     assert len(knowing) <= 5, sorted(knowing)
+
+
+@pytest.mark.parametrize("path", sorted(MODULES.values()), ids=ids)
+def test_a_class_has_at_most_forty_methods(path: Path) -> None:
+    """A class that has more comes apart along its subjects."""
+    sizes = {
+        node.name: sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert {name: size for name, size in sizes.items() if size > 40} == {}
+
+
+GUESTS: Final = re.compile(
+    r"shovel|federat|\brecording|\bleases?\b|staging|\bxa\b|dtx|unsettled.map", re.IGNORECASE
+)
+NAME_TABLES: Final = (  # what the core declares by name: settings, arguments, kinds in the store, loggers
+    "broker_core/arguments/",
+    "broker_core/config/",
+    "broker_core/catalogue.py",
+    "broker_core/observability/log_levels.py",
+)
+CORE: Final = [
+    path for path in sorted((ROOT / "broker_core").rglob("*.py")) if not ids(path).startswith(NAME_TABLES)
+]
+
+
+@pytest.mark.parametrize("path", CORE, ids=ids)
+def test_the_core_does_not_speak_of_its_guests(path: Path) -> None:
+    assert [line for line in path.read_text().splitlines() if GUESTS.search(line)] == []

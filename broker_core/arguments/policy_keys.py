@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -19,6 +20,7 @@ from leveret.arguments.queue_arguments import (
 )
 from leveret.arguments.row import Effect, Row, by_name
 from leveret.limits import QueueType
+from leveret.values import Value
 
 ONE_NODE: Final = "there is one node, and no mirrors"
 
@@ -108,3 +110,9 @@ POLICY_KEYS: Final = by_name(
 
 OPERATOR_KEYS: Final = {name: key for name, key in POLICY_KEYS.items() if key.operator}
 """The keys that an operator policy may hold: RabbitMQ's list, numbers only."""
+
+
+def upstreams_fault(definition: Mapping[str, Value]) -> str | None:
+    """Return what is wrong with the keys of upstreams together: there may be one of them, as in RabbitMQ."""
+    found = [key for key in definition if key.startswith("federation-upstream")]
+    return f"there may be one of {' and '.join(found)}" if len(found) > 1 else None

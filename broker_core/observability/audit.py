@@ -188,6 +188,7 @@ class Audit(EventListener, Guest):
             self._file.reopen()
 
     def close(self) -> None:
+        """Listen to nothing more, and close the file."""
         self._broker.events.listeners.remove(self)
         if self._file is not None:
             self._file.close()

@@ -151,6 +151,7 @@ class History(Guest):
         self._begin(self._broker.now)
 
     def stop(self) -> None:
+        """Take no more samples."""
         self._broker.timers.cancel(self._timer)
 
     def series(self, thing: object) -> Series | None:

@@ -69,6 +69,7 @@ class Spans(Guest):
         self._arrived: OrderedDict[tuple[str, str, str], deque[int]] = OrderedDict()
 
     def virtual_host_added(self, host: QueueHost) -> None:
+        """Record the spans of a new virtual host, too."""
         if isinstance(host, Traced):
             host.observe(SPANS, self)
 
@@ -120,7 +121,7 @@ class Spans(Guest):
             arrivals = self._arrived[place] = deque(maxlen=ALIKE_MAX)
         arrivals.append(now)
 
-    def _arrival(self, message: Message, queue: Queue, otherwise: int) -> int:
+    def _arrival(self, message: Message, queue: CountedQueue, otherwise: int) -> int:
         """Return when a message came into a queue, if that is known still, and forget it."""
         place = place_of(message, queue)
         if (arrivals := self._arrived.get(place)) is None:
@@ -145,7 +146,7 @@ class Spans(Guest):
         }
 
 
-def place_of(message: Message, queue: Queue) -> tuple[str, str, str]:
+def place_of(message: Message, queue: CountedQueue) -> tuple[str, str, str]:
     """Return a key for a message of a trace in a queue; it is the same after the message was read from disk again."""
     return queue.virtual_host.name, queue.name, text(message.header(PARENT)) or ""
 

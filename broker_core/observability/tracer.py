@@ -5,7 +5,7 @@
                                                   └─> Recorder: a file of what happens, while it is recorded
 
 A virtual host that nobody observes pays nothing for publishing, since tracing swaps the cached routes, and one test a
-batch for delivering. Fetched and consumed messages are traced; browsing, leases and blocks of a stream are not.
+batch for delivering. Fetched and consumed messages are traced; browsing, reserving and blocks of a stream are not.
 """
 
 from __future__ import annotations

@@ -51,6 +51,5 @@ def new_queue(
     if kind is WorkQueue and type_ is QueueType.QUORUM:
         kind = QUORUM_KINDS[host.compat.quorum_priorities]
     queue = kind(host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
-    if isinstance(queue, FilteredQueue) and selector is not None:
-        queue.selector = selector
+    queue.selector = selector
     return queue

@@ -9,18 +9,16 @@ from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from leveret.message import Message
-    from leveret.selectors.parser import Selector
 
 
 class FilteredQueue(WorkQueue):
     """A work queue that keeps the messages that match its selector, and ignores the others."""
 
-    __slots__ = ("selector",)
-
-    selector: Selector  # set before it is bound
+    __slots__ = ()
 
     def push(self, message: Message) -> bool:
         self.settling.work += 1 + len(message.properties) // TEST_OCTETS
+        assert self.selector is not None, "it is set before the queue is bound"
         return super().push(message) if self.selector.matches(message) else True
 
     def takes_of(self, messages: list[Message]) -> int:

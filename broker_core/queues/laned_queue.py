@@ -287,6 +287,9 @@ class LanedQueue(Queue):
             self.backlog = Backlog(self, self.journal)
         return self.backlog
 
+    def on_disk(self) -> tuple[int, int]:
+        return (0, 0) if self.backlog is None else (self.backlog.messages, self.backlog.octets)
+
     def page_out(self, keep: int) -> bool:
         """Free the memory of a page of messages, from those to be delivered last, if the store has them.
 

@@ -2,9 +2,7 @@
 
     push ──> entered        release ──> returned        accept, die, purge ──> left
 
-Deduplication by the messages in a queue is one (`deduplication/deduplication.py`), a recording another
-(`recording/recorder.py`). A queue without observers pays one test of an attribute for each message, that of
-deduplication.
+A queue without observers pays one test of an attribute for each message.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leveret.exchanges.duplicates import Duplicates
     from leveret.message import Message
     from leveret.queues.contract import Owner, QueueHost
+    from leveret.selectors.parser import Selector
 
 # Reasons of death, as every protocol shows them (X030).
 REJECTED: Final = "rejected"
@@ -154,6 +155,7 @@ class Queue(CountedQueue):
         "observer",
         "owner",
         "paused",
+        "selector",
         "slow_consumers",
         "touched",
         "type",
@@ -197,7 +199,8 @@ class Queue(CountedQueue):
         self.warned_cycle = False  # it has been logged that its dead letters come back
         self.used_at = self.settling.now
         self.deduplication: Duplicates | None = None  # the ids that it knows, if it drops duplicates
-        self.observer: QueueObserver | None = None  # a recording
+        self.observer: QueueObserver | None = None  # of a guest that follows all messages
+        self.selector: Selector | None = None  # only messages that match it are kept (`filtered.py`)
         self.slow_consumers: ConsumerWatch | None = None  # the watch over them, once it has been asked for
         self.demand: Demand | None = None  # told after each dispatch; work queues only
         self.watchers: dict[Watcher, None] | None = None  # told of the queue's deletion
@@ -326,6 +329,10 @@ class Queue(CountedQueue):
         """Return whether the queue is still looking for messages for an attached consumer, and will go on by itself."""
         return consumer.searching
 
+    def alternates(self, consumer: Consumer) -> bool:
+        """Return whether one at a time is active of this consumer and others."""
+        return self.limits.single_active
+
     def serves(self, consumer: Consumer) -> bool:
         """Return whether an attached consumer gets messages, rather than waiting to be the single active one."""
         return True
@@ -335,13 +342,8 @@ class Queue(CountedQueue):
         return self.ready
 
     @property
-    def active_consumers(self) -> int:
-        """Return how many consumers are not suspended by their clients (S071)."""
-        return sum(not consumer.suspended for consumer in self.consumers)
-
-    @property
     def in_use(self) -> bool:
-        """Return whether the queue has consumers, or messages reserved by a feature (leases)."""
+        """Return whether the queue has consumers, or messages that a guest has reserved."""
         return bool(self.consumers) or self.virtual_host.reserved(self) > 0
 
     def consumer_came(self, consumer: Consumer) -> None:

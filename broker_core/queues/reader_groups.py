@@ -20,6 +20,7 @@ Source: RabbitMQ's documentation of streams, "Single Active Consumer", and its c
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from leveret.arguments.checks import text, whole
@@ -27,7 +28,7 @@ from leveret.errors import PreconditionFailed
 from leveret.values import type_name
 
 if TYPE_CHECKING:
-    from leveret.delivery import Consumer
+    from leveret.delivery import Consumer, Delivery
     from leveret.queues.stream import StreamQueue
     from leveret.values import Table
 
@@ -79,6 +80,109 @@ class ReaderGroup:
         """Return the member that is to be active."""
         members = list(self.members)
         return members[partition % len(members)] if members else None
+
+
+class ReaderGroups:
+    """The groups of readers of one stream. It is created with the first of them."""
+
+    __slots__ = ("_owed", "_queue", "by_name", "group_of")
+
+    def __init__(self, queue: StreamQueue) -> None:
+        self._queue = queue
+        self.by_name: dict[str, ReaderGroup] = {}
+        self.group_of: dict[Consumer, ReaderGroup] = {}
+        self._owed: dict[Delivery, ReaderGroup] = {}  # deliveries that members have not answered
+
+    def join(self, consumer: Consumer, name: str, start: int | None, since: float | None) -> None:
+        """Put a reader into a group, which begins where this one asks for if it is the first."""
+        group = self.by_name.get(name)
+        if group is None:
+            group = self.by_name[name] = ReaderGroup(name)
+            if start is not None:
+                group.begin_at(start)
+            elif since is not None:
+                self._queue.log.offset_since(since, partial(self._placed, group))
+        group.members[consumer] = None
+        self.group_of[consumer] = group
+        self._elect(group)
+
+    def _placed(self, group: ReaderGroup, offset: int) -> None:
+        group.begin_at(offset)
+        self._go_on(group)
+
+    def leave(self, consumer: Consumer, cursor: int) -> None:
+        """Have a reader leave its group, if it is in one. `cursor`: the offset that it would have got next."""
+        if (group := self.group_of.pop(consumer, None)) is None:
+            return
+        del group.members[consumer]
+        if group.active is consumer:
+            self._stop_serving(group, cursor)
+            group.active = None
+        if group.is_over:
+            del self.by_name[group.name]
+        else:
+            self._elect(group)
+
+    def _stop_serving(self, group: ReaderGroup, cursor: int) -> None:
+        if group.serves_active:
+            group.place, group.serves_active = cursor, False
+
+    def _elect(self, group: ReaderGroup) -> None:
+        """Make the member active that is to be, and have it begin as soon as nothing is owed by another."""
+        chosen, before = group.elect(partition_of(self._queue)), group.active
+        if chosen is not before:
+            if before is not None:
+                self._stop_serving(group, self._queue.cursors[before])
+                self._queue.out_of_line(before)
+                before.able = False
+                before.passed_over()
+            group.active = chosen
+            if chosen is not None:
+                chosen.elected()
+        self._go_on(group)
+
+    def _go_on(self, group: ReaderGroup) -> None:
+        if group.active is not None and group.may_begin:
+            group.serves_active = True
+            self._queue.cursors[group.active] = group.place
+            self._queue.offer(group.active)
+
+    def is_active(self, consumer: Consumer) -> bool:
+        """Return whether a reader is the active member of its group, or in none."""
+        group = self.group_of.get(consumer)
+        return group is None or group.active is consumer
+
+    def serves(self, consumer: Consumer) -> bool:
+        group = self.group_of.get(consumer)
+        return group is None or (group.active is consumer and group.serves_active)
+
+    def note_given(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        if (group := self.group_of.get(consumer)) is not None:
+            group.given(consumer, len(deliveries))
+            self._owed.update(dict.fromkeys(deliveries, group))
+
+    def answered(self, delivery: Delivery, comes_back: bool = False) -> None:
+        group, consumer = self._owed.pop(delivery, None), delivery.consumer
+        if group is None or consumer is None:
+            return
+        group.answered(consumer)
+        if comes_back:
+            self._go_back(group, delivery.position)
+        if group.is_over:
+            self.by_name.pop(group.name, None)
+        else:
+            self._go_on(group)
+
+    def _go_back(self, group: ReaderGroup, offset: int) -> None:
+        """Have a group get the message at an offset again, and those behind it."""
+        active = group.active
+        if active is None or not group.serves_active:
+            group.place = min(group.place, offset)
+        elif offset < self._queue.cursors[active]:
+            self._queue.cursors[active] = offset
+            self._queue.out_of_line(active)
+            active.able = False
+            self._queue.offer(active)
 
 
 def group_name(arguments: Table, described: str) -> str | None:

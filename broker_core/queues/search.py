@@ -109,7 +109,7 @@ class Search:
         self.add(consumer)
         while not (found := self._find(consumer, 1, 1)) and consumer.searching:
             for lane, cursor in self._in_order(self._seekers[consumer]):
-                if lane.lacks(cursor):
+                if cursor.lacks:
                     lane.load_for(cursor)
                     break
         self.remove(consumer)
@@ -140,7 +140,7 @@ class Search:
         now = self._queue.settling.now
         while not consumer.searching:
             if (delivery := lane.peek(cursor)) is None:
-                if lane.lacks(cursor):
+                if cursor.lacks:
                     lane.seek(cursor)
                     consumer.searching = True
                 break
@@ -168,7 +168,7 @@ class Search:
                 self._queue.left(delivery)
                 taken.append(delivery)
                 room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
-            if len(taken) < quota and room > 0 and lane.lacks(front):
+            if len(taken) < quota and room > 0 and front.lacks:
                 lane.seek(front)
                 break  # later lanes have to wait
         return taken

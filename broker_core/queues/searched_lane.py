@@ -58,6 +58,40 @@ class LevelPart:
         """Return the messages in memory."""
         return [*filter(None, self.slots)]
 
+    @property
+    def end(self) -> int:
+        """Return the position of the last message; -1 if there is none."""
+        if self.page is not None:
+            return self.page.last
+        return next((each.position for each in reversed(self.slots) if each is not None), -1)
+
+    def look(self, backlog: Backlog | None) -> list[Delivery]:
+        """Return the messages, which stay where they are."""
+        return self.deliveries() if self.page is None or backlog is None else backlog.look(self.page)
+
+    def put_away(self, backlog: Backlog) -> bool:
+        """Free the memory, if the messages are on disk. Return False if they are not written yet."""
+        self.page = backlog.put_away(self.deliveries())
+        if self.page is None:
+            backlog.have_written(self.deliveries())
+            return False
+        self.slots, self.from_disk = [], True
+        return True
+
+    def put_into(self, lane: Lane, backlog: Backlog) -> None:
+        """Append the messages to a plain lane, before its arrivals."""
+        if lane.pages is None and self.page is None:
+            lane.fresh.extend(self.deliveries())
+            return
+        if self.page is None and self.filled:
+            self.put_away(backlog)
+        if self.page is not None:
+            backlog.give_up(self.page)
+            if lane.pages is None:
+                lane.pages = Pages(backlog, self.page)
+            else:
+                lane.pages.add(self.page)
+
 
 class Cursor:
     """A position in a lane: the next slot to look at, and the messages that came back and are still to be met."""
@@ -70,6 +104,18 @@ class Cursor:
         self.met = -1  # the position of the last message that it has left behind
         self.returned = returned  # heap by position; some may not wait any more, or be in it twice
         self.mark = mark  # a browser's cursor marks messages that it has seen with this; None: it takes them
+
+    @property
+    def lacks(self) -> bool:
+        """Return whether the next message has to be read from disk first, after `peek` found nothing."""
+        page = self.part.page
+        return page is not None and self.met < page.last
+
+    @property
+    def position(self) -> int:
+        """Return a position not above any that follows in slots. The cursor is at the end of those in memory."""
+        page = self.part.page
+        return BEYOND if page is None or self.met >= page.last else max(page.position, self.met + 1)
 
 
 class SearchedLane(Lane):
@@ -114,22 +160,8 @@ class SearchedLane(Lane):
             assert self.backlog is not None, "something is on disk"
             lane.fresh = deque()
             for part in parts:
-                self._put_into(lane, part, self.backlog)
+                part.put_into(lane, self.backlog)
         return lane
-
-    def _put_into(self, lane: Lane, part: LevelPart, backlog: Backlog) -> None:
-        """Append a part to the lane, before its arrivals."""
-        if lane.pages is None and part.page is None:
-            lane.fresh.extend(part.deliveries())
-            return
-        if part.page is None and part.filled:
-            self._put_away(part, backlog)
-        if part.page is not None:
-            backlog.give_up(part.page)
-            if lane.pages is None:
-                lane.pages = Pages(backlog, part.page)
-            else:
-                lane.pages.add(part.page)
 
     def enter(self, mark: object = None) -> Cursor:
         """Return a new cursor at the beginning. `mark` identifies a browser, whose cursor takes nothing."""
@@ -155,13 +187,13 @@ class SearchedLane(Lane):
     # Going through the lane.
 
     def peek(self, cursor: Cursor) -> Delivery | None:
-        """Return the message at the cursor; None at the end, and where the next message is on disk (`lacks`)."""
+        """Return the message at the cursor; None at the end, and where the next message is on disk (`Cursor.lacks`)."""
         returned = cursor.returned
         while returned and self.back.get(returned[0].position) is not returned[0]:
             heappop(returned)
         arrived = self._slot(cursor)
         if returned:
-            place = arrived.position if arrived is not None else self._position(cursor)
+            place = arrived.position if arrived is not None else cursor.position
             if returned[0].position < place:
                 return returned[0]
         return arrived
@@ -182,11 +214,6 @@ class SearchedLane(Lane):
                 return None
             if part.next is not None:
                 self._go_on(cursor, part.next)
-
-    def _position(self, cursor: Cursor) -> int:
-        """Return a position not above any that follows in slots. The cursor is at the end of those in memory."""
-        page = cursor.part.page
-        return BEYOND if page is None or cursor.met >= page.last else max(page.position, cursor.met + 1)
 
     def _grow(self) -> bool:
         """Move the first message that no cursor has reached into a slot. Return False if there is none."""
@@ -224,7 +251,7 @@ class SearchedLane(Lane):
         """Free a part that was read from disk, if the last cursor has left it."""
         if part.from_disk and part.page is None and part.filled and self.backlog is not None:
             if all(cursor.part is not part for cursor in self.cursors):
-                self._put_away(part, self.backlog)
+                part.put_away(self.backlog)
 
     def pass_by(self, cursor: Cursor, delivery: Delivery) -> None:
         """Leave the peeked message where it is, and go on."""
@@ -273,7 +300,7 @@ class SearchedLane(Lane):
         cursor.returned.clear()
         if cursor.met >= position or not self._is_near(cursor, position):
             self.place(cursor, position)
-        while (delivery := self._slot(cursor)) is None and self.lacks(cursor):
+        while (delivery := self._slot(cursor)) is None and cursor.lacks:
             self.load_for(cursor)
         while delivery is not None and delivery.position < position:
             self.pass_by(cursor, delivery)
@@ -291,7 +318,7 @@ class SearchedLane(Lane):
     def place(self, cursor: Cursor, position: int) -> None:
         """Move a cursor to a position, forwards or backwards."""
         before = cursor.part
-        part = next((part for part in self.parts() if position <= self._end_of(part)), self.last)
+        part = next((part for part in self.parts() if position <= part.end), self.last)
         cursor.part, cursor.met = part, position - 1
         cursor.at = next(
             (at for at, each in enumerate(part.slots) if each is not None and each.position >= position),
@@ -305,12 +332,6 @@ class SearchedLane(Lane):
         cursor.returned = self._returned([*self.back.values()])
         if cursor.met >= position:
             self.place(cursor, position)
-
-    def _end_of(self, part: LevelPart) -> int:
-        """Return the last position of a part; -1 if it is empty."""
-        if part.page is not None:
-            return part.page.last
-        return next((each.position for each in reversed(part.slots) if each is not None), -1)
 
     def weed(self, is_dead: Callable[[Delivery], bool]) -> None:
         alive = [each for each in self.fresh if not is_dead(each)]
@@ -328,11 +349,6 @@ class SearchedLane(Lane):
                 self._close_up(part)
 
     # Between memory and disk.
-
-    def lacks(self, cursor: Cursor) -> bool:
-        """Return whether the next message has to be read from disk first, after `peek` found nothing."""
-        page = cursor.part.page
-        return page is not None and cursor.met < page.last
 
     def ask(self) -> None:
         self.seek(self.front)
@@ -354,15 +370,6 @@ class SearchedLane(Lane):
                 cursor.at = bisect_right(deliveries, cursor.met, key=POSITION)
         self._left_alone(part)
 
-    def _put_away(self, part: LevelPart, backlog: Backlog) -> bool:
-        """Free the memory of a part that is on disk. Return False if it is not written yet."""
-        part.page = backlog.put_away(part.deliveries())
-        if part.page is None:
-            backlog.have_written(part.deliveries())
-            return False
-        part.slots, part.from_disk = [], True
-        return True
-
     def page_out(self, backlog: Backlog, keep: int) -> bool:
         self.backlog = backlog
         parts = [*self.parts()]
@@ -371,27 +378,14 @@ class SearchedLane(Lane):
             while self.filled < keep and self._grow():
                 pass
             parts = [*self.parts()]
-        kept = self._kept(parts, keep)
+        kept = parts_of(parts, keep)
         begin, end = (away[0], away[-1] + 1) if away else (kept, kept)
         return (
-            self._put_first_away(parts[end:], backlog)
+            put_first_away(parts[end:], backlog)
             or self._put_fresh_away(backlog, parts[end:])
-            or self._put_first_away(parts[kept:begin][::-1], backlog)
-            or self._put_first_away(parts[begin:end], backlog)
+            or put_first_away(parts[kept:begin][::-1], backlog)
+            or put_first_away(parts[begin:end], backlog)
         )
-
-    def _kept(self, parts: list[LevelPart], keep: int) -> int:
-        """Return how many parts the first `keep` messages occupy."""
-        for kept, part in enumerate(parts):
-            if keep <= 0:
-                return kept
-            keep -= part.filled
-        return len(parts)
-
-    def _put_first_away(self, parts: list[LevelPart], backlog: Backlog) -> bool:
-        """Put the first of these parts on disk that has messages in memory."""
-        part = next((part for part in parts if part.page is None and part.filled), None)
-        return part is not None and self._put_away(part, backlog)
 
     def _put_fresh_away(self, backlog: Backlog, before: list[LevelPart]) -> bool:
         """Put a page of messages that no cursor has reached on disk, unless messages before them are in memory."""
@@ -411,7 +405,7 @@ class SearchedLane(Lane):
         return bool(self.filled or self.back or self.fresh)
 
     def __iter__(self) -> Iterator[Delivery]:
-        standing = chain.from_iterable(self._standing_in(part) for part in [*self.parts()])
+        standing = chain.from_iterable(part.look(self.backlog) for part in [*self.parts()])
         return merge(self._returned(self.front.returned), chain(standing, list(self.fresh)))
 
     def marked(self) -> Iterator[tuple[int, int]]:
@@ -422,13 +416,8 @@ class SearchedLane(Lane):
     def away(self) -> Iterable[Page]:
         return [part.page for part in self.parts() if part.page is not None]
 
-    def _standing_in(self, part: LevelPart) -> list[Delivery]:
-        if part.page is None or self.backlog is None:
-            return part.deliveries()
-        return self.backlog.look(part.page)
-
     def at_hand(self) -> bool:
-        return self.peek(self.front) is not None or not self.lacks(self.front)
+        return self.peek(self.front) is not None or not self.front.lacks
 
     def due_at(self) -> float:
         if (delivery := self.peek(self.front)) is not None:
@@ -496,3 +485,18 @@ class SearchedLane(Lane):
     def _returned(self, heap: list[Delivery]) -> list[Delivery]:
         """Return the heap without obsolete entries, each message once."""
         return sorted({each for each in heap if self.back.get(each.position) is each}, key=POSITION)
+
+
+def parts_of(parts: list[LevelPart], keep: int) -> int:
+    """Return how many parts the first `keep` messages occupy."""
+    for kept, part in enumerate(parts):
+        if keep <= 0:
+            return kept
+        keep -= part.filled
+    return len(parts)
+
+
+def put_first_away(parts: list[LevelPart], backlog: Backlog) -> bool:
+    """Put the first of these parts on disk that has messages in memory."""
+    part = next((part for part in parts if part.page is None and part.filled), None)
+    return part is not None and part.put_away(backlog)

@@ -66,6 +66,21 @@ class StoredQueue(Sink):
         """Yield store number and mark of each message that waits for a time, or waits and was delivered before."""
         return ()
 
+    def take_stored(self, positions: Sequence[int]) -> list[Delivery]:
+        """Return the messages at these positions, which ascend, as delivered and not answered, in any order.
+
+        Called at a start, for clients that had them before it, and so also for those that have expired since.
+        """
+        return []
+
+    def set_aside(self, count: int, position: int) -> None:
+        """Count restored messages, all below `position`, that a guest holds. Called at a start."""
+        raise Unsupported(f"{self.described} does not set messages aside")
+
+    def on_disk(self) -> tuple[int, int]:
+        """Return how many messages are on disk only, and the bytes of their bodies."""
+        return 0, 0
+
     def take_back(self, delivery: Delivery) -> None:
         """Let a message wait again that was removed from the queue and from the store's record of it."""
         raise Unsupported(f"{self.described} does not take messages back")

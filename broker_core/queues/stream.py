@@ -37,7 +37,7 @@ from leveret.errors import PreconditionFailed, Unsupported
 from leveret.limits import QueueLimits, QueueType
 from leveret.message import Message
 from leveret.queues.queue import BY_BACKOFF, REJECTED, Queue
-from leveret.queues.reader_groups import ReaderGroup, group_name, partition_of
+from leveret.queues.reader_groups import ReaderGroups, group_name
 from leveret.queues.search import Portions, takes_now
 from leveret.queues.stream_filter import stream_filter
 from leveret.queues.stream_log import Log, MemoryLog
@@ -69,11 +69,9 @@ class StreamQueue(Queue):
         "caught_up",
         "cursors",
         "fetching",
-        "group_of",
         "groups",
         "log",
         "lookouts",
-        "owed",
         "portions",
     )
     has_entries: ClassVar[bool] = False
@@ -98,9 +96,7 @@ class StreamQueue(Queue):
         self.behind: dict[Consumer, None] = {}
         self.caught_up: dict[Consumer, None] = {}
         self.fetching: dict[Consumer, None] = {}  # readers whose next message is being read from disk
-        self.groups: dict[str, ReaderGroup] = {}  # of readers, by name
-        self.group_of: dict[Consumer, ReaderGroup] = {}
-        self.owed: dict[Delivery, ReaderGroup] = {}  # deliveries that members of groups have not answered
+        self.groups: ReaderGroups | None = None  # created with the first group of readers
         self.lookouts: dict[Callable[[], None], None] = {}  # callbacks to call when there is more to read
         self.age_timer: Timer | None = None
         self.portions = Portions(self)  # limits tests by selectors
@@ -234,8 +230,8 @@ class StreamQueue(Queue):
             if consumer.selector is not None:
                 wanted, tested = self._sift(consumer.selector, deliveries)
             if wanted:
-                if self.group_of and not (consumer.settled or consumer.browses):
-                    self._note_given(consumer, wanted)
+                if self.groups is not None and not (consumer.settled or consumer.browses):
+                    self.groups.note_given(consumer, wanted)
                 if consumer.browses:
                     self.show(consumer, wanted)
                 else:
@@ -302,29 +298,29 @@ class StreamQueue(Queue):
         """Count off a delivery; the message is still in the log."""
         answered((delivery,))
         self.lost(1)
-        if self.owed:
-            self._answered(delivery, comes_back=True)
+        if self.groups is not None:
+            self.groups.answered(delivery, comes_back=True)
 
     def reject(self, delivery: Delivery) -> None:
         """Count off a delivery; the message stays in the log for other readers."""
         answered((delivery,))
         self.lost(1)
-        if self.owed:
-            self._answered(delivery)
+        if self.groups is not None:
+            self.groups.answered(delivery)
 
     def accept(self, delivery: Delivery) -> None:
         answered((delivery,))
         self.accepted_elsewhere(1)
-        if self.owed:
-            self._answered(delivery)
+        if self.groups is not None:
+            self.groups.answered(delivery)
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
         if self.bounded:
             answered(deliveries)
         self.accepted_elsewhere(len(deliveries))
-        if self.owed:
+        if self.groups is not None:
             for delivery in deliveries:
-                self._answered(delivery)
+                self.groups.answered(delivery)
 
     def waiting(self) -> Iterable[Delivery]:
         return (Delivery(message, self, offset, NEVER) for offset, message in self.log.look())
@@ -361,7 +357,9 @@ class StreamQueue(Queue):
         consumer.attached = True
         self.consumer_came(consumer)
         if name is not None:
-            self._join(consumer, name, start, since)
+            if self.groups is None:
+                self.groups = ReaderGroups(self)
+            self.groups.join(consumer, name, start, since)
         elif since is None:
             self.offer(consumer)
         else:
@@ -382,111 +380,29 @@ class StreamQueue(Queue):
         del self.consumers[consumer]
         consumer.attached = consumer.able = False
         self.consumer_left(consumer)
-        self._out_of_line(consumer)
-        if (group := self.group_of.pop(consumer, None)) is not None:
-            self._leave(consumer, group, cursor)
+        self.out_of_line(consumer)
+        if self.groups is not None:
+            self.groups.leave(consumer, cursor)
 
-    def _out_of_line(self, consumer: Consumer) -> None:
+    def out_of_line(self, consumer: Consumer) -> None:
+        """Let a reader wait until it is offered again."""
         self.behind.pop(consumer, None)
         self.caught_up.pop(consumer, None)
         self.fetching.pop(consumer, None)
 
     def offer(self, consumer: Consumer) -> None:
-        if self.group_of and not self._is_served(consumer):
+        if self.groups is not None and not self.groups.serves(consumer):
             return
         if not consumer.able:
             consumer.able = True
             self.behind[consumer] = None
             self.touch()
 
-    # Groups of readers.
+    def alternates(self, consumer: Consumer) -> bool:
+        return self.groups is not None and consumer in self.groups.group_of
 
     def serves(self, consumer: Consumer) -> bool:
-        group = self.group_of.get(consumer)
-        return group is None or group.active is consumer
-
-    def _is_served(self, consumer: Consumer) -> bool:
-        group = self.group_of.get(consumer)
-        return group is None or (group.active is consumer and group.serves_active)
-
-    def _join(self, consumer: Consumer, name: str, start: int | None, since: float | None) -> None:
-        """Put a reader into a group, which begins where this one asks for if it is the first."""
-        group = self.groups.get(name)
-        if group is None:
-            group = self.groups[name] = ReaderGroup(name)
-            if start is not None:
-                group.begin_at(start)
-            elif since is not None:
-                self.log.offset_since(since, partial(self._group_placed, group))
-        group.members[consumer] = None
-        self.group_of[consumer] = group
-        self._elect(group)
-
-    def _group_placed(self, group: ReaderGroup, offset: int) -> None:
-        group.begin_at(offset)
-        self._go_on(group)
-
-    def _leave(self, consumer: Consumer, group: ReaderGroup, cursor: int) -> None:
-        del group.members[consumer]
-        if group.active is consumer:
-            self._stop_serving(group, cursor)
-            group.active = None
-        if group.is_over:
-            del self.groups[group.name]
-        else:
-            self._elect(group)
-
-    def _stop_serving(self, group: ReaderGroup, cursor: int) -> None:
-        if group.serves_active:
-            group.place, group.serves_active = cursor, False
-
-    def _elect(self, group: ReaderGroup) -> None:
-        """Make the member active that is to be, and have it begin as soon as nothing is owed by another."""
-        chosen, before = group.elect(partition_of(self)), group.active
-        if chosen is not before:
-            if before is not None:
-                self._stop_serving(group, self.cursors[before])
-                self._out_of_line(before)
-                before.able = False
-                before.passed_over()
-            group.active = chosen
-            if chosen is not None:
-                chosen.elected()
-        self._go_on(group)
-
-    def _go_on(self, group: ReaderGroup) -> None:
-        if group.active is not None and group.may_begin:
-            group.serves_active = True
-            self.cursors[group.active] = group.place
-            self.offer(group.active)
-
-    def _note_given(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        if (group := self.group_of.get(consumer)) is not None:
-            group.given(consumer, len(deliveries))
-            self.owed.update(dict.fromkeys(deliveries, group))
-
-    def _answered(self, delivery: Delivery, comes_back: bool = False) -> None:
-        group, consumer = self.owed.pop(delivery, None), delivery.consumer
-        if group is None or consumer is None:
-            return
-        group.answered(consumer)
-        if comes_back:
-            self._go_back(group, delivery.position)
-        if group.is_over:
-            self.groups.pop(group.name, None)
-        else:
-            self._go_on(group)
-
-    def _go_back(self, group: ReaderGroup, offset: int) -> None:
-        """Have a group get the message at an offset again, and those behind it."""
-        active = group.active
-        if active is None or not group.serves_active:
-            group.place = min(group.place, offset)
-        elif offset < self.cursors[active]:
-            self.cursors[active] = offset
-            self._out_of_line(active)
-            active.able = False
-            self.offer(active)
+        return self.groups is None or self.groups.is_active(consumer)
 
     # The end.
 
@@ -501,10 +417,9 @@ class StreamQueue(Queue):
         self.settling.discarded.add(self.log.end(), self.settling.now)
         self.log = MemoryLog()
         self.ready = self.ready_bytes = 0
-        for line in (self.cursors, self.behind, self.caught_up, self.fetching, self.group_of):
+        for line in (self.cursors, self.behind, self.caught_up, self.fetching):
             line.clear()
-        self.groups.clear()
-        self.owed.clear()
+        self.groups = None
         lookouts, self.lookouts = self.lookouts, {}
         for tell in lookouts:
             tell()

@@ -267,10 +267,6 @@ class WorkQueue(LanedQueue):
         return None
 
     def take_stored(self, positions: Sequence[int]) -> list[Delivery]:
-        """Return the messages at these positions, which ascend, as delivered and not answered, in any order.
-
-        Called at a start, for clients that had them before it, and so also for those that have expired since.
-        """
         taken = [each for lane in self.lanes for each in lane.take_stored(positions)]
         found = {each.position for each in taken}
         for position in positions:
@@ -334,7 +330,7 @@ class WorkQueue(LanedQueue):
         return self.settling.now + wait_s if wait_s else AT_ONCE
 
     def take_back(self, delivery: Delivery) -> None:
-        """Requeue a message of a lease or an XA branch. The store gets it anew, and its time to live begins again."""
+        """Requeue a message that a guest had. The store gets it anew, and its time to live begins again."""
         if self.journal is not None and delivery.message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
@@ -357,7 +353,6 @@ class WorkQueue(LanedQueue):
     # Only this class changes the counts of waiting messages: where it moves single ones, and in these methods.
 
     def set_aside(self, count: int, position: int) -> None:
-        """Count restored messages, all below `position`, that a lease or an XA branch holds. Called at a start."""
         self.unsettled += count
         self.go_on_from(position)
 

@@ -25,7 +25,6 @@ from leveret.exchanges.missing import Missing, missing
 from leveret.limits import QueueLimits
 from leveret.observability import event_exchange
 from leveret.queues.factory import new_queue
-from leveret.queues.filtered import FilteredQueue
 from leveret.queues.held_dead_letters import HeldDeadLetters
 from leveret.queues.queue import PAUSED, Queue
 from leveret.queues.work_queue import WorkQueue
@@ -115,7 +114,7 @@ def queue_record(queue: Queue) -> Json:
     record: dict[str, Json] = {
         "number": queue.number,
         "auto_delete": queue.auto_delete,
-        "selector": written_text(queue.selector.text) if isinstance(queue, FilteredQueue) else None,
+        "selector": None if queue.selector is None else written_text(queue.selector.text),
         "arguments": written_table(queue.arguments),
         "notes": written_table(queue.notes),
     }
@@ -126,7 +125,7 @@ def queue_record(queue: Queue) -> Json:
 
 def restore_ending_queue(restoration: Restoration, names: Names, record: ObjectRecord) -> None:
     queue = restored_queue(restoration, names, record)
-    restoration.host(names[0]).add_ending_queue(queue)
+    restoration.host(names[0]).ending.restore(queue)
 
 
 def restore_queue(restoration: Restoration, names: Names, record: ObjectRecord) -> None:
@@ -173,7 +172,7 @@ def begin_queues(broker: Broker) -> None:
             queue.used_at = broker.now
             if queue.limits.auto_delete_delay_ms:
                 queue.left_alone()
-        host.go_on_ending()
+        host.ending.go_on()
 
 
 # Bindings.

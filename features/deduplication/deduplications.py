@@ -24,18 +24,22 @@ class Deduplications(Guest):
         self._broker = broker
 
     def exchange_changed(self, exchange: Exchange, definition: Table) -> None:
+        """Have an exchange drop duplicates from now on, or no longer, as its arguments and policies say."""
         settings = settings_of(exchange.arguments, definition, exchange.type.deduplicates)
         if settings is not None or exchange.deduplication is not None:
             self._obey(exchange, settings)
 
     def exchange_deleted(self, exchange: Exchange) -> None:
+        """Forget the ids that a deleted exchange knew, also those on disk."""
         self._forget(exchange)
 
     def queue_changed(self, queue: Queue, definition: Table) -> None:
+        """Have a queue drop duplicates from now on, or no longer, as its arguments and policies say."""
         if queue.limits.deduplicates is not None or queue.deduplication is not None:
             self._obey(queue, settings_in(queue.limits))
 
     def queue_deleted(self, queue: Queue) -> None:
+        """Forget the ids that a deleted queue knew, also those on disk."""
         self._forget(queue)
 
     def _obey(self, owner: Exchange | Queue, settings: DeduplicationSettings | None) -> None:

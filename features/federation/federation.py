@@ -147,7 +147,7 @@ class Federation(Connecting):
     # What has changed.
 
     def queue_changed(self, queue: Queue, definition: Table) -> None:
-        """Called when a queue is there, and when policies were applied to it."""
+        """Have a queue get messages of its upstreams, or no longer, as policies say."""
         if is_federated(definition) and PURPOSE not in queue.arguments and queue.owner is None:
             if queue not in self._links:
                 self._demands[queue] = QueueDemand(queue)
@@ -156,6 +156,7 @@ class Federation(Connecting):
             self.forget(queue)
 
     def queue_deleted(self, queue: Queue) -> None:
+        """End the links of a deleted queue, in a moment."""
         self.forget(queue)
 
     def mark(self, owner: Destination) -> None:
@@ -185,6 +186,7 @@ class Federation(Connecting):
             demand.end()
 
     def metrics(self) -> Iterator[Metric]:
+        """Yield how many messages each link has brought, and whether it is connected."""
         found = [(dict(zip(LABELS, link.names, strict=True)), link) for link in self]
         brought = "Messages that a link of a federation has brought."
         counts = [(labels, link.forwarded) for labels, link in found]

@@ -67,6 +67,7 @@ class Leases(Guest):
             self.found.pop(key).end()
 
     def reserved(self, queue: Queue) -> int:
+        """Return how many messages the leases of a queue hold."""
         return sum(lease.messages for lease in self.found.values() if lease.queue is queue)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.durable.store.typed_json import written_table, written_text
-from leveret.queues.filtered import FilteredQueue
 from leveret.values import Json
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def queue_json(queue: Queue) -> dict[str, Json]:
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive,
         "paused": queue.paused,
-        "selector": written_text(queue.selector.text) if isinstance(queue, FilteredQueue) else None,
+        "selector": None if queue.selector is None else written_text(queue.selector.text),
         "arguments": written_table(queue.arguments),
     }
 

@@ -58,11 +58,11 @@ class PlayedHost(VirtualHost):
 
     sleeps = True
 
-    def _apply_queue_policy(self, queue: Queue) -> None:
+    def apply_queue_policy(self, queue: Queue) -> None:
         if self.sleeps:
             queue.apply(asleep(queue.declared_limits))
         else:
-            super()._apply_queue_policy(queue)
+            super().apply_queue_policy(queue)
 
     def wake(self) -> None:
         """Have queues obey their arguments and policies from now on."""

@@ -125,6 +125,7 @@ class Shovels(Component, Connecting):
                 yield Parameter(kept.shovel.journey.name, kept.value, kept.shown)
 
     def metrics(self) -> Iterator[Metric]:
+        """Yield how many messages each shovel has moved, and whether it runs."""
         found = [
             ({"vhost": shovel.journey.virtual_host, "shovel": shovel.journey.name}, shovel) for shovel in self
         ]
@@ -135,6 +136,7 @@ class Shovels(Component, Connecting):
         yield Metric("leveret_shovel_running", GAUGE, running, states)
 
     def virtual_host_deleted(self, name: str) -> None:
+        """Stop the shovels of a virtual host that is being deleted, and forget them."""
         for kept in list(self.of(name)):
             self._stop_and_forget(name, kept.shovel.journey.name)
 

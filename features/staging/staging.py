@@ -80,6 +80,7 @@ class Stagings(Guest):
         self.found: dict[str, Staging] = {}  # by name
 
     def close(self) -> None:
+        """Drop the batches that are staged, as the virtual host is deleted."""
         for name in list(self.found):
             self.found.pop(name).end()
 

@@ -34,6 +34,7 @@ class UnsettledMaps(Guest):
         self.found: dict[LinkNames, UnsettledMap] = {}
 
     def close(self) -> None:
+        """Remove the maps from the store, as the virtual host is deleted."""
         for unsettled in list(self.found.values()):
             unsettled.end()
 

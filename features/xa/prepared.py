@@ -25,7 +25,6 @@ from leveret.clock import NEVER
 from leveret.delivery import Delivery
 from leveret.exchanges.routing import Route
 from leveret.queues.place import delivery_at, packed_place
-from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from leveret.durable.journal import Journal
@@ -172,7 +171,7 @@ class Prepared:
                     if (route := routes.get(position)) is None:
                         continue
                     self.branch.transaction.routes.append((route, message.repeated() if repeats else message))
-                elif isinstance(owner := owners[place], WorkQueue):
+                elif (owner := owners[place]) is not None:
                     self._take_again(owner, position, message)
                 found += 1
         messages = self.log.sequences[PREPARED]
@@ -180,7 +179,7 @@ class Prepared:
         if self.lost:
             log.error("%s has lost %d of its %d messages", self.branch.described, self.lost, messages)
 
-    def _take_again(self, queue: WorkQueue, position: int, message: Message) -> None:
+    def _take_again(self, queue: Queue, position: int, message: Message) -> None:
         delivery = delivery_at(position, message, queue)
         queue.set_aside(1, delivery.position + 1)
         self.branch.accepted.append(delivery)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from leveret.features.parameters.components import parameters_of
 from leveret.limits import UserLimits, VirtualHostLimits
 from leveret.policy import Policy
-from leveret.queues.filtered import FilteredQueue
 from leveret.security.passwords import SHA256
 from leveret.security.users import Permissions, TopicPermissions, User
 from leveret.values import Json, Table, as_json
@@ -168,7 +167,7 @@ def queues(host: VirtualHost) -> Iterator[Item]:
 
 
 def queue_json(queue: Queue) -> Item:
-    of_subscription = {"selector": queue.selector.text} if isinstance(queue, FilteredQueue) else {}
+    of_subscription = {} if queue.selector is None else {"selector": queue.selector.text}
     return {
         "name": queue.name,
         "vhost": queue.virtual_host.name,

@@ -148,7 +148,7 @@ class NodeAdmin(Operations):
         targets = self._node.log_targets
         return None if targets is None else targets.recent.lines(after, level, category, text, count)
 
-    def recordings(self) -> tuple[Recordings, Plan]:
+    def recorder(self) -> tuple[Recordings, Plan]:
         return assembly.recordings(self._broker, self._node.config)
 
     def reload(self) -> Reloaded:

@@ -455,7 +455,7 @@ def _http_users(broker: Broker, config: Config) -> HttpUsers:
     if users.permissions is not None and access.held_input is None:
         from leveret.server.node.held_input import HeldInput
 
-        access.held_input = HeldInput(broker)
+        access.held_input = broker.held_input = HeldInput(broker)
     return users
 
 

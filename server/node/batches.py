@@ -85,7 +85,7 @@ class Batches:
             persistence.feed_begins()
         broker.events.actor = ""
         self.fed = transport
-        held = broker.access.held_input
+        held = broker.held_input
         try:
             if held is None:
                 front.receive(data, now)

@@ -376,13 +376,13 @@ class Node(Batches):
 
     def stands(self, front: FrontEnd) -> bool:
         """Return whether a connection's input waits for the answer of a server, in the middle of a call."""
-        held = self.broker.access.held_input
+        held = self.broker.held_input
         return held is not None and held.stands(front)
 
     def abandon(self, front: FrontEnd) -> None:
         """Do not go on with input that waits for the answer of a server: the connection ends."""
-        if self.broker.access.held_input is not None:
-            self.broker.access.held_input.abandon(front)
+        if self.broker.held_input is not None:
+            self.broker.held_input.abandon(front)
 
     def forget(self, transport: Transport) -> None:
         """Remove a connection whose socket has been closed."""

@@ -106,7 +106,7 @@ class Transport(SocketIO, Connected):
     async def _converse(self) -> None:
         data = await self._first_bytes()
         if data:
-            self.front = self._recognise(data)
+            self.front = recognised(self, data)
             self.front.on_wake, self.front.on_resume = self._woken, self._go_on
         while data or (self.front is not None and self.front.halted):
             if self.node.term is not None and self.node.has_lapsed():
@@ -183,36 +183,18 @@ class Transport(SocketIO, Connected):
             client, self._entrance = await handshake.relayed(self.peer, self._entrance.relayed)
             self.peer = client
             if self._entrance.proxies is None:
-                self._come_from(client)
+                come_from(self, client)
             handshake = Handshake(self._entrance, self._read, handshake.data)
         certificates = self._entrance.certificates
         if self._entrance.proxies is not None:
-            self._come_from(await handshake.introduce(self.peer))
+            come_from(self, await handshake.introduce(self.peer))
         if certificates is not None and (not self._entrance.takes_plain or await handshake.begins_tls()):
             self._socket = line = secured = await handshake.secure(self._socket, certificates)
             self._is_wrapped = True
             self.peer = attrs.evolve(self.peer, tls=certificates.facts(secured.tls))
         if self._entrance.websocket is not None:
-            await self._open_websocket(handshake, line, self._entrance.websocket)
+            await open_websocket(self, handshake, line, self._entrance.websocket)
         return handshake.data
-
-    async def _open_websocket(
-        self, handshake: Handshake, line: socket.socket | TlsSocket, rules: WebSocketRules
-    ) -> None:
-        """Go on with the protocols within a WebSocket, unless the request is for HTTP. Raises NotAdmitted."""
-        stream = await handshake.open_websocket(line, rules, self.peer)
-        if stream is not None:
-            self._socket, self._entrance, self._is_wrapped = stream, rules.inside, True
-            self.peer = attrs.evolve(self.peer, served=rules.inside.names, websocket=True)
-
-    def _recognise(self, data: bytes) -> FrontEnd:
-        protocol = self._entrance.protocol_of(data)
-        if data.startswith(TLS_HELLO) and not protocol.fallback:  # a fallback protocol answers that itself
-            log.warning("%s: detected TLS, which is not spoken here", self.peer.name)
-        node = self.node
-        node.broker.tick()
-        self._log_in_timer = node.broker.timers.at(self._log_in_until, self._took_too_long)
-        return protocol.factory(node.broker, node.config, self.outbox, self.peer, self._connected_since)
 
     async def _read(self) -> bytes:
         """Return the next bytes; empty at the end. Lets other tasks run even if it need not wait."""
@@ -344,28 +326,16 @@ class Transport(SocketIO, Connected):
 
     # Connections that have not logged in.
 
-    def _come_from(self, peer: Peer) -> None:
-        """Take the client that the proxy names as the peer. Raises NotAdmitted."""
-        self.peer = peer
-        admission, limits = self.node.admission, self.node.config.limits
-        if why := admission.refusal_from(peer.host, peer.loopback, limits, self.node.broker.clock.now()):
-            raise NotAdmitted(why)
-        admission.came_from(self, peer.host, peer.loopback)
-
     def _acquainted(self) -> None:
         """Called when the user has logged in."""
         self._is_stranger = False
         self._read_size = self.read_max()
-        self._leave_strangers()
-
-    def _leave_strangers(self) -> None:
-        self.node.admission.strangers.leave(self)
-        self.node.broker.timers.cancel(self._log_in_timer)
+        leave_strangers(self)
 
     def turn_away(self) -> None:
         """Hang up at once, without waiting for anything, to make room for others."""
         self._goodbye_s = 0.0
-        self._leave_strangers()
+        leave_strangers(self)
         self.hang_up()
 
     def _took_too_long(self, now: float) -> None:
@@ -463,7 +433,7 @@ class Transport(SocketIO, Connected):
         self._backlog.clear()
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
-        self._leave_strangers()
+        leave_strangers(self)
         self.node.forget(self)
 
 
@@ -472,3 +442,41 @@ def is_readable(source: Line) -> bool:
     poll = select.poll()
     poll.register(source, select.POLLIN)
     return bool(poll.poll(0))
+
+
+async def open_websocket(
+    transport: Transport, handshake: Handshake, line: socket.socket | TlsSocket, rules: WebSocketRules
+) -> None:
+    """Go on with the protocols within a WebSocket, unless the request is for HTTP. Raises NotAdmitted."""
+    stream = await handshake.open_websocket(line, rules, transport.peer)
+    if stream is not None:
+        transport._socket, transport._entrance, transport._is_wrapped = stream, rules.inside, True
+        transport.peer = attrs.evolve(transport.peer, served=rules.inside.names, websocket=True)
+
+
+def recognised(transport: Transport, data: bytes) -> FrontEnd:
+    """Return a new front-end for the protocol that the first bytes are of."""
+    protocol = transport._entrance.protocol_of(data)
+    if data.startswith(TLS_HELLO) and not protocol.fallback:  # a fallback protocol answers that itself
+        log.warning("%s: detected TLS, which is not spoken here", transport.peer.name)
+    node = transport.node
+    node.broker.tick()
+    transport._log_in_timer = node.broker.timers.at(transport._log_in_until, transport._took_too_long)
+    return protocol.factory(
+        node.broker, node.config, transport.outbox, transport.peer, transport._connected_since
+    )
+
+
+def come_from(transport: Transport, peer: Peer) -> None:
+    """Take the client that the proxy names as the peer. Raises NotAdmitted."""
+    transport.peer = peer
+    admission, limits = transport.node.admission, transport.node.config.limits
+    if why := admission.refusal_from(peer.host, peer.loopback, limits, transport.node.broker.clock.now()):
+        raise NotAdmitted(why)
+    admission.came_from(transport, peer.host, peer.loopback)
+
+
+def leave_strangers(transport: Transport) -> None:
+    """Count a connection no longer as one that has not logged in."""
+    transport.node.admission.strangers.leave(transport)
+    transport.node.broker.timers.cancel(transport._log_in_timer)

@@ -601,3 +601,13 @@ def test_containers_have_their_own() -> None:
     other = Peer(after).open(container_id="other").begin()
     assert receiver_of(other, {got.tag: None}).attached.unsettled is None
     assert receiver_of(session_of(after), {got.tag: None}).get().tag == got.tag
+
+
+def test_maps_go_with_their_virtual_host() -> None:
+    bench = bench_of()
+    send(sender_of(session_of(bench)), 0)
+    bench.settle()
+    assert len(stored(bench)) == 1
+    bench.broker.delete_virtual_host("/")
+    bench.settle()
+    assert (stored(bench), notes(bench)) == ([], 0)

@@ -11,7 +11,8 @@ import pytest
 
 from leveret.durability import Page
 from leveret.durable import recovery
-from leveret.durable.journal import UNREADABLE, Journal
+from leveret.durable.entry_reader import UNREADABLE
+from leveret.durable.journal import Journal
 from leveret.durable.store.contract import DamagedError
 from leveret.durable.store.memory import ContentReader
 from leveret.errors import PreconditionFailed

@@ -8,8 +8,8 @@ from leveret.catalogue import ENDING_QUEUE, LEASE
 from leveret.config.config import parse
 from leveret.features.leases.lease import opened
 from leveret.policy import Policy
+from leveret.queues.ending_queues import LOOK_S
 from leveret.queues.work_queue import WorkQueue
-from leveret.virtual_host import LOOK_S
 from tests.durable.site import Site
 
 

@@ -484,18 +484,20 @@ class Session:
     def _check_bounds(self) -> None:
         ranges = max(self.execution.range_count, self.sending.range_count)
         if ranges > self.limits.incomplete_max:
-            self._refuse("too many commands are complete out of order")
+            self.fail(exceeded("too many commands are complete out of order"))
         elif self._replay is not None and self._replay.overfull:
-            self._refuse("too much waits to be confirmed")
+            self.fail(exceeded("too much waits to be confirmed"))
 
     def _forget(self) -> None:
         try:
             self.execution.forget()
         except SequenceError as error:
-            self._refuse(str(error))
+            self.fail(exceeded(str(error)))
 
-    def _refuse(self, why: str) -> None:
-        self.fail(SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, why))
+
+def exceeded(why: str) -> SessionError:
+    """Return the error for a session that is to remember more than it may."""
+    return SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, why)
 
 
 def exception_of(

@@ -278,14 +278,8 @@ class Channel:
     def reject(self, method: m.BasicReject) -> None:
         self._answer([method.delivery_tag], Delivery.release if method.requeue else Delivery.reject)
 
-    def recover(self, method: m.BasicRecover) -> None:
-        self._recover(method.requeue)
-        self.send(m.BasicRecoverOk())
-
-    def recover_async(self, method: m.BasicRecoverAsync) -> None:
-        self._recover(method.requeue)
-
-    def _recover(self, requeue: bool) -> None:
+    def put_back(self, requeue: bool) -> None:
+        """Requeue every unsettled delivery, or send it to its consumer again (basic.recover)."""
         if not requeue:
             self._recover_to_consumers()
             return
@@ -417,9 +411,6 @@ class Channel:
         if not method.no_wait:
             self.send(m.BasicCancelOk(method.consumer_tag))
 
-    def cancel_ok(self, method: m.BasicCancelOk) -> None:
-        """Ignore the answer that some clients give to our basic.cancel, which is sent with no-wait."""
-
     def _detach(self, consumer: ChannelConsumer) -> None:
         if consumer is self.reply_consumer:
             self.reply_consumer = None
@@ -508,18 +499,6 @@ class Channel:
         if method.active:
             self.wake_all()
 
-    def flow_ok(self, method: m.ChannelFlowOk) -> None:
-        """Ignore the client's answer to our own channel.flow: nothing is left to do."""
-
-    def confirm_select(self, method: m.ConfirmSelect) -> None:
-        self.publishing.select_confirms()
-        if not method.no_wait:
-            self.send(m.ConfirmSelectOk())
-
-    def tx_select(self, method: m.TxSelect) -> None:
-        self.publishing.select_tx()
-        self.send(m.TxSelectOk())
-
     def tx_commit(self, method: m.TxCommit) -> None:
         """Commit the transaction (S122-S125, X029).
 
@@ -547,10 +526,6 @@ class Channel:
             for delivery in self._tx_unsettled.values():
                 self.timeouts.watch(delivery)
             self._tx_unsettled.clear()
-
-    def access_request(self, method: m.AccessRequest) -> None:
-        """Grant any access.request, for clients from the time of 0-8 (X011)."""
-        self.send(m.AccessRequestOk(1))
 
     def end_consumer(self) -> bool:
         """End a consumer, as the channel ends: the others get nothing more. Return whether there was one."""
@@ -586,10 +561,43 @@ class Channel:
         self.connection.wire.send(self.number, method)
 
 
+def flow_ok(channel: Channel, method: m.ChannelFlowOk) -> None:
+    """Ignore the client's answer to our own channel.flow: nothing is left to do."""
+
+
+def cancel_ok(channel: Channel, method: m.BasicCancelOk) -> None:
+    """Ignore the answer that some clients give to our basic.cancel, which is sent with no-wait."""
+
+
+def access_request(channel: Channel, method: m.AccessRequest) -> None:
+    """Grant any access.request, for clients from the time of 0-8 (X011)."""
+    channel.send(m.AccessRequestOk(1))
+
+
+def confirm_select(channel: Channel, method: m.ConfirmSelect) -> None:
+    channel.publishing.select_confirms()
+    if not method.no_wait:
+        channel.send(m.ConfirmSelectOk())
+
+
+def tx_select(channel: Channel, method: m.TxSelect) -> None:
+    channel.publishing.select_tx()
+    channel.send(m.TxSelectOk())
+
+
+def recover(channel: Channel, method: m.BasicRecover) -> None:
+    channel.put_back(method.requeue)
+    channel.send(m.BasicRecoverOk())
+
+
+def recover_async(channel: Channel, method: m.BasicRecoverAsync) -> None:
+    channel.put_back(method.requeue)
+
+
 METHODS: Final[dict[type[Method], Callable[..., None]]] = {
     m.ChannelFlow: Channel.flow,
-    m.ChannelFlowOk: Channel.flow_ok,
-    m.AccessRequest: Channel.access_request,
+    m.ChannelFlowOk: flow_ok,
+    m.AccessRequest: access_request,
     m.ExchangeDeclare: declarations.exchange_declare,
     m.ExchangeDelete: declarations.exchange_delete,
     m.ExchangeBind: declarations.exchange_bind,
@@ -602,14 +610,14 @@ METHODS: Final[dict[type[Method], Callable[..., None]]] = {
     m.BasicQos: Channel.qos,
     m.BasicConsume: Channel.consume,
     m.BasicCancel: Channel.cancel,
-    m.BasicCancelOk: Channel.cancel_ok,
+    m.BasicCancelOk: cancel_ok,
     m.BasicGet: Channel.get,
     m.BasicReject: Channel.reject,
     m.BasicNack: Channel.nack,
-    m.BasicRecover: Channel.recover,
-    m.BasicRecoverAsync: Channel.recover_async,
-    m.ConfirmSelect: Channel.confirm_select,
-    m.TxSelect: Channel.tx_select,
+    m.BasicRecover: recover,
+    m.BasicRecoverAsync: recover_async,
+    m.ConfirmSelect: confirm_select,
+    m.TxSelect: tx_select,
     m.TxCommit: Channel.tx_commit,
     m.TxRollback: Channel.tx_rollback,
 }

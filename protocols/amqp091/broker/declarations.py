@@ -60,7 +60,8 @@ def queue_declare(channel: Channel, method: m.QueueDeclare) -> None:
         )
     channel.current_queue = queue.name
     if not method.no_wait:
-        channel.send(m.QueueDeclareOk(queue.name, queue.ready, queue.active_consumers))
+        active = sum(not consumer.suspended for consumer in queue.consumers)  # S071
+        channel.send(m.QueueDeclareOk(queue.name, queue.ready, active))
 
 
 def _declare_reply_queue(channel: Channel, name: str, nowait: bool) -> None:

@@ -233,9 +233,6 @@ class Connection(Reader):
     def _close_crossed(self, method: Method) -> None:
         self._say(0, m.ConnectionCloseOk())
 
-    def _close_agreed(self, method: Method) -> None:
-        self.state = CLOSED
-
     def fail(self, error: AmqpError) -> None:
         """End the connection for this error, whatever its code. Do nothing if it is ending already."""
         if self.state in ENDING:
@@ -306,12 +303,6 @@ class Connection(Reader):
         else:
             raise AmqpError(m.COMMAND_INVALID, "unimplemented method")
 
-    def _second_open(self, channel: ChannelInput) -> None:
-        raise AmqpError(m.CHANNEL_ERROR, "second 'channel.open' seen")
-
-    def _stray_close_ok(self, channel: ChannelInput) -> None:
-        raise AmqpError(m.CHANNEL_ERROR, "unexpected 'channel.close-ok'")
-
     def _close_channel(self, channel: ChannelInput) -> None:
         del self._channels[channel.number]
         self._end_channel(channel, m.ChannelCloseOk())
@@ -337,9 +328,6 @@ class Connection(Reader):
             del self._channels[channel.number]
         elif data.startswith(CHANNEL_CLOSE, at):
             self._say(channel.number, m.ChannelCloseOk())
-
-    def _pass_over(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
-        """Drop a content frame that the client sent before it learned that the channel had failed."""
 
     def fail_channel(self, number: int, error: AmqpError) -> None:
         """End the channel for this error, or the connection if its code is a hard one."""
@@ -405,6 +393,22 @@ class Connection(Reader):
         return isinstance(capabilities, dict) and capabilities.get(name) is True
 
 
+def _pass_over(connection: Connection, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
+    """Drop a content frame that the client sent before it learned that the channel had failed."""
+
+
+def _second_open(connection: Connection, channel: ChannelInput) -> None:
+    raise AmqpError(m.CHANNEL_ERROR, "second 'channel.open' seen")
+
+
+def _stray_close_ok(connection: Connection, channel: ChannelInput) -> None:
+    raise AmqpError(m.CHANNEL_ERROR, "unexpected 'channel.close-ok'")
+
+
+def _close_agreed(connection: Connection, method: Method) -> None:
+    connection.state = CLOSED
+
+
 STEPS: Final[dict[tuple[State, type[Method]], Callable[[Connection, Method], None]]] = {
     (State.STARTING, m.ConnectionStartOk): Connection._start_ok,
     (State.STARTING, m.ConnectionClose): Connection._close_asked,
@@ -417,7 +421,7 @@ STEPS: Final[dict[tuple[State, type[Method]], Callable[[Connection, Method], Non
     (State.OPEN, m.ConnectionUpdateSecret): Connection._update_secret,
     (State.OPEN, m.ConnectionClose): Connection._close_asked,
     (State.CLOSING, m.ConnectionClose): Connection._close_crossed,
-    (State.CLOSING, m.ConnectionCloseOk): Connection._close_agreed,
+    (State.CLOSING, m.ConnectionCloseOk): _close_agreed,
 }
 
 CHANNEL_STEPS: Final[
@@ -428,13 +432,13 @@ CHANNEL_STEPS: Final[
     (Expects.HEADER, FRAME_HEADER): Connection._take_header,
     (Expects.BODY, FRAME_BODY): Connection._take_body,
     (Expects.CLOSE_OK, FRAME_METHOD): Connection._while_closing,
-    (Expects.CLOSE_OK, FRAME_HEADER): Connection._pass_over,
-    (Expects.CLOSE_OK, FRAME_BODY): Connection._pass_over,
+    (Expects.CLOSE_OK, FRAME_HEADER): _pass_over,
+    (Expects.CLOSE_OK, FRAME_BODY): _pass_over,
 }
 
 # The methods of an open channel that are not passed on to the handler.
 METHOD_STEPS: Final[dict[type[Method], Callable[[Connection, ChannelInput], None]]] = {
-    m.ChannelOpen: Connection._second_open,
+    m.ChannelOpen: _second_open,
     m.ChannelClose: Connection._close_channel,
-    m.ChannelCloseOk: Connection._stray_close_ok,
+    m.ChannelCloseOk: _stray_close_ok,
 }

@@ -48,7 +48,6 @@ from leveret.protocols.amqp10.codec.sections import MalformedError, offset_of
 from leveret.protocols.amqp10.codec.types import DecodeError, Value, encode
 from leveret.protocols.amqp10.codec.wire import cut
 from leveret.queues.queue import Watcher, unwatch, watch
-from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
@@ -243,7 +242,7 @@ def restore(unsettled: UnsettledMap, key: Key) -> None:
     outcome, _ = p.decode(octets, 0, len(octets))
     if not isinstance(outcome, outcomes.Outcome):
         raise ValueError("its outcome is none")
-    taken = queue.take_stored(sorted(notes.values())) if isinstance(queue, WorkQueue) else []
+    taken = [] if queue is None else queue.take_stored(sorted(notes.values()))
     found = {delivery.position: delivery for delivery in taken}
     deliveries = {tag: found[position] for tag, position in sorted(notes.items()) if position in found}
     for tag in notes.keys() - deliveries.keys():  # damaged, or replaced by a newer value

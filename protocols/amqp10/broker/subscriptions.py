@@ -30,7 +30,6 @@ from leveret.protocols.amqp10.broker.registration import SUBSCRIPTION
 from leveret.protocols.amqp10.broker.termini import Key, Terminus, termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
-from leveret.queues.filtered import FilteredQueue
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -66,7 +65,7 @@ class SubscriptionTerms:
         binding = next(iter(queue.virtual_host.bindings_to(queue)), None)
         if binding is None:
             return None
-        selector = queue.selector.text if isinstance(queue, FilteredQueue) else None
+        selector = None if queue.selector is None else queue.selector.text
         return cls(binding.source.name, binding.key, selector, queue.durable)
 
 

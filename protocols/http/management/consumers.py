@@ -16,8 +16,6 @@ from leveret.protocols.http.management.requester import host_of, visible_hosts
 from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.slow_consumers import is_slow
-from leveret.queues.stream import StreamQueue
-from leveret.queues.work_queue import WorkQueue
 from leveret.values import Json, as_json
 from leveret.virtual_host import VirtualHost
 
@@ -50,18 +48,12 @@ def attached_in(hosts: Iterable[VirtualHost]) -> Iterator[AttachedConsumer | Non
 
 def is_active(each: AttachedConsumer) -> bool:
     """Return whether the consumer gets messages: with a single active consumer, the others wait."""
-    queue = each.queue
-    if isinstance(queue, WorkQueue) and queue.limits.single_active:
-        return queue.active is each.consumer
-    if isinstance(queue, StreamQueue) and each.consumer in queue.group_of:
-        return queue.serves(each.consumer)
-    return not each.consumer.suspended
+    queue, consumer = each.queue, each.consumer
+    return queue.serves(consumer) if queue.alternates(consumer) else not consumer.suspended
 
 
 def activity(each: AttachedConsumer) -> str:
-    queue = each.queue
-    grouped = isinstance(queue, StreamQueue) and each.consumer in queue.group_of
-    if grouped or (isinstance(queue, WorkQueue) and queue.limits.single_active):
+    if each.queue.alternates(each.consumer):
         return "single_active" if is_active(each) else "waiting"
     return "up"
 

@@ -19,7 +19,6 @@ from leveret.protocols.http.management.requester import client_of, entered
 from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.replies import OWN
 from leveret.protocols.http.server.request import Level, Request, Route
-from leveret.queues.filtered import FilteredQueue
 from leveret.queues.queue import Queue
 from leveret.security.users import Permission
 from leveret.values import Json
@@ -43,7 +42,7 @@ def move(asked: Request) -> Later:
     target = client.own_queue(to)
     if target is source:
         raise PreconditionFailed(f"{source.described} cannot be moved to itself")
-    if isinstance(target, FilteredQueue):
+    if target.selector is not None:
         raise PreconditionFailed(f"{target.described} keeps only what suits its selector")
     count = whole_in(said, "count", source.ready)
     return PortionedAnswer(asked.broker, moved(asked, source, target, min(count, source.ready)), OWN).begin()

@@ -10,7 +10,7 @@ from leveret.protocols.http.management.request_body import Said, bad, body_of, t
 from leveret.protocols.http.management.requester import changed, not_there
 from leveret.protocols.http.management.short_lists import table
 from leveret.protocols.http.server.request import Level, Request, Route
-from leveret.security.access import DEFAULT_EXCHANGE
+from leveret.security.permission_book import DEFAULT_EXCHANGE
 from leveret.server.definitions.exporter import permission_json, topic_permission_json
 from leveret.values import Json
 

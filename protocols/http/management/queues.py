@@ -35,7 +35,6 @@ from leveret.protocols.http.management.requester import (
 from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.stream import StreamQueue
-from leveret.queues.work_queue import WorkQueue
 from leveret.values import Json, as_json
 
 PATH: Final = "/api/queues"
@@ -48,24 +47,9 @@ DETAILS_MAX: Final = 1000  # consumers told of one queue
 # Fields.
 
 
-def away(queue: Queue) -> int:
-    """Return how many messages are on disk only."""
-    backlog = queue.backlog if isinstance(queue, WorkQueue) else None
-    return 0 if backlog is None else backlog.messages
-
-
-def away_octets(queue: Queue) -> int:
-    backlog = queue.backlog if isinstance(queue, WorkQueue) else None
-    return 0 if backlog is None else backlog.octets
-
-
 def next_delayed_at(queue: Queue) -> int | None:
     """Return when the next message that waits for a time is due, in ms since 1970; None if none waits."""
     return None if (due := queue.later.next_due) == NEVER else ms_of(queue, due)
-
-
-def tag_of(consumer: object, queue: Queue) -> str | None:
-    return next((each.facts().tag for each in queue.consumers if each is consumer), None)
 
 
 def exclusive_tag(queue: Queue) -> str | None:
@@ -74,8 +58,8 @@ def exclusive_tag(queue: Queue) -> str | None:
 
 def active_tag(queue: Queue) -> str | None:
     """Return the consumer tag of the single active consumer."""
-    is_single = isinstance(queue, WorkQueue) and queue.limits.single_active
-    return tag_of(queue.active, queue) if isinstance(queue, WorkQueue) and is_single else None
+    active = (each for each in queue.consumers if queue.limits.single_active and queue.serves(each))
+    return next((each.facts().tag for each in active), None)
 
 
 def idle_since(queue: Queue) -> str:
@@ -131,13 +115,13 @@ QUEUE: Final[Fields[Queue]] = {
     "message_bytes": lambda queue: queue.ready_bytes,
     "message_bytes_dlx": dead_letter_octets,
     "message_bytes_delayed": lambda queue: queue.later.octets,
-    "message_bytes_paged_out": away_octets,
+    "message_bytes_paged_out": lambda queue: queue.on_disk()[1],
     "message_bytes_ready": lambda queue: queue.ready_bytes,
     "messages": lambda queue: queue.ready + queue.unsettled + queue.delayed + queue.unreadable,
     "messages_dlx": dead_letters,
     "messages_delayed": lambda queue: queue.delayed,
-    "messages_paged_out": away,
-    "messages_ram": lambda queue: queue.ready - away(queue),
+    "messages_paged_out": lambda queue: queue.on_disk()[0],
+    "messages_ram": lambda queue: queue.ready - queue.on_disk()[0],
     "messages_ready": lambda queue: queue.ready,
     "messages_unacknowledged": lambda queue: queue.unsettled,
     "messages_unreadable": unreadable,

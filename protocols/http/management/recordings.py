@@ -24,7 +24,7 @@ KEYS: Final = ("max_bytes", "when_full", "redact_bodies", "redact_headers", "red
 
 def recordings_of(asked: Request) -> tuple[Recordings, Plan]:
     """Return the recordings of the node, and how the settings have new ones made."""
-    found, plan = asked.operations.recordings()
+    found, plan = asked.operations.recorder()
     assert isinstance(found, Recordings)
     assert isinstance(plan, Plan)
     return found, plan

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from leveret.delivery import UNLIMITED
@@ -178,3 +178,12 @@ def test_flags_are_read_as_bits() -> None:
         False,
         True,
     ]
+
+
+def test_what_was_recorded_is_sent_before_the_node_ends(bench: Recorded) -> None:
+    exporter = InMemorySpanExporter()
+    spans = Spans(BatchSpanProcessor(exporter, schedule_delay_millis=3_600_000), bench.broker.clock)
+    bench.host.observe(SPANS, spans)
+    bench.send()
+    spans.close()
+    assert len(exporter.get_finished_spans()) >= 1

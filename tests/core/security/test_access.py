@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.limits import UserLimits
-from leveret.security.access import GRANTS_MAX, Access
+from leveret.security.access import Access
+from leveret.security.permission_book import GRANTS_MAX
 from leveret.security.users import Permission, User
 
 CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ

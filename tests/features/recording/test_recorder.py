@@ -238,3 +238,10 @@ def test_a_virtual_host_that_is_deleted_ends_its_recording(bench: CoreBench, tmp
     while RecordKind.END not in kinds_of(recorded.path):
         os.sched_yield()
     assert replayed(recorded.path)[1].ended is False
+
+
+def test_a_node_that_ends_completes_the_files_of_its_recordings(bench: CoreBench, tmp_path: Path) -> None:
+    recorded = Recorded(bench.broker, tmp_path)
+    bench.publish("q", b"1")
+    recorded.recordings.close()
+    assert RecordKind.END in kinds_of(recorded.path)

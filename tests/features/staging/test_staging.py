@@ -313,3 +313,9 @@ def test_a_batch_of_many_pieces_costs_no_more_for_each() -> None:
 def test_a_new_staging_is_known_by_its_name(stage: Stage) -> None:
     assert isinstance(stagings_of(stage.bench.host)["job"], Staging)
     assert stage.staging.user == "user"
+
+
+def test_batches_go_with_their_virtual_host(stage: Stage) -> None:
+    stage.take(BatchPart(7, 0, 0), 0, b"a")
+    stage.bench.broker.delete_virtual_host("/")
+    assert (stagings_of(stage.bench.host), stage.staging.ended) == ({}, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.durable.journal import UNREADABLE
+from leveret.durable.entry_reader import UNREADABLE
 from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer
 from tests.durable.paged import paged_out
