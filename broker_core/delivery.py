@@ -47,7 +47,7 @@ class Delivery(Entry):
         self.redelivered = False
         self.consumer: Consumer | None = None  # the one that has it, if it is unsettled and was not fetched
         self.given_at = 0.0  # monotonic seconds
-        self.seen_by: tuple[object, ...] = ()  # marks of the consumers that browsed it
+        self.seen_by: tuple[object, ...] = ()  # marks of consumers that browsed it, or must not have it again
 
     def holder(self) -> Queue:
         return self.queue

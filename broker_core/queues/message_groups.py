@@ -150,9 +150,7 @@ class MessageGroupQueue(WorkQueue):
     def take_one(self, settled: bool) -> Delivery | None:
         """Fetch the first message whose group is free."""
         self.used_at = self.settling.now
-        if self.search is None:
-            self.search = self.new_search()
-        delivery = self.search.fetch(Fetch(self, settled, 1, Window()))
+        delivery = self.searched().fetch(Fetch(self, settled, 1, Window()))
         return None if delivery is None else self.hand_out(delivery, settled)
 
     def can_deliver_now(self, message: Message) -> bool:

@@ -248,6 +248,9 @@ class Queue(CountedQueue):
         """
         self.release(delivery)
 
+    def avoid(self, delivery: Delivery, consumer: Consumer) -> None:
+        """Never give a delivery to this attached consumer again. Called before its `release`."""
+
     @abstractmethod
     def reject(self, delivery: Delivery) -> None:
         """Dead-letter or drop a delivery that the consumer rejected. It is not redelivered."""

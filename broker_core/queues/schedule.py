@@ -387,8 +387,8 @@ class Schedule(ScheduledMessages):
         for _ in range(min(most, len(loaded))):
             item = loaded.pop()
             delivery = item.delivery
-            if delivery is None:
-                continue
+            if delivery is None or delivery.seen_by:
+                continue  # the marks of consumers are in memory only
             if not 0 < delivery.stored <= written:
                 late.append(item)
                 continue

@@ -14,6 +14,8 @@ expired message; it dies when it comes to the front.
 
 A browser sees each message once. As long as a message stays in its slot, the cursor's position tells whether it was
 seen; a message that goes to a consumer is marked as seen, as it may come back.
+
+A consumer that must not have some messages again (`avoid`) takes what it gets by cursors, too, which pass by these.
 """
 
 from __future__ import annotations
@@ -66,6 +68,16 @@ class Search:
             lane.leave(cursor)
         if not self._seekers:
             self.end()
+
+    def avoid(self, delivery: Delivery, consumer: Consumer) -> None:
+        """Pass by a delivery, which is about to come back, at the cursors of its consumer: only others may have it."""
+        if consumer not in self._seekers:
+            self.add(consumer)
+        cursors = self._seekers[consumer]
+        mark = cursors[0].avoids or object()
+        for cursor in cursors:
+            cursor.avoids = mark
+        delivery.seen_by += (mark,)
 
     def end(self) -> None:
         """End the search: the queue gets plain lanes again."""
@@ -144,7 +156,7 @@ class Search:
                     lane.seek(cursor)
                     consumer.searching = True
                 break
-            if delivery.expires_at >= now and cursor.mark not in delivery.seen_by:
+            if delivery.expires_at >= now and cursor.avoids not in delivery.seen_by:
                 if consumer.selector is None:
                     return delivery
                 if not self._portions.may_test(delivery.message):

@@ -96,7 +96,7 @@ class LevelPart:
 class Cursor:
     """A position in a lane: the next slot to look at, and the messages that came back and are still to be met."""
 
-    __slots__ = ("at", "mark", "met", "part", "returned")
+    __slots__ = ("at", "avoids", "mark", "met", "part", "returned")
 
     def __init__(self, part: LevelPart, returned: list[Delivery], mark: object = None) -> None:
         self.part = part
@@ -104,6 +104,7 @@ class Cursor:
         self.met = -1  # the position of the last message that it has left behind
         self.returned = returned  # heap by position; some may not wait any more, or be in it twice
         self.mark = mark  # a browser's cursor marks messages that it has seen with this; None: it takes them
+        self.avoids: object = mark  # passes by messages that bear this mark
 
     @property
     def lacks(self) -> bool:

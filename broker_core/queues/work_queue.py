@@ -88,7 +88,7 @@ class WorkQueue(LanedQueue):
         arguments: Table | None = None,
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
-        self.search: Search | None = None  # exists while a consumer has a selector, or browses
+        self.search: Search | None = None  # exists while a consumer needs cursors
         self.backoff: Backoff | None = None  # how long messages wait that a consumer gave back
         self.active: Consumer | None = None  # the single active consumer
         self.sole = False  # only a single active consumer is served
@@ -321,6 +321,9 @@ class WorkQueue(LanedQueue):
         else:
             self.due(delivery)
 
+    def avoid(self, delivery: Delivery, consumer: Consumer) -> None:
+        self.searched().avoid(delivery, consumer)
+
     def hand_back(self, delivery: Delivery) -> None:
         self.release(delivery, until=self.due_after(delivery.attempts + 1, False))
 
@@ -373,9 +376,7 @@ class WorkQueue(LanedQueue):
             self.consumers[consumer] = None
             self.taken_up()
         if consumer.browses or consumer.selector is not None or self.all_seek:
-            if self.search is None:
-                self.search = self.new_search()
-            self.search.add(consumer)
+            self.searched().add(consumer)
         consumer.attached = True
         self.used_at = self.settling.now
         self.consumer_came(consumer)
@@ -384,6 +385,12 @@ class WorkQueue(LanedQueue):
     @property
     def is_searched(self) -> bool:
         return self.search is not None
+
+    def searched(self) -> Search:
+        """Return the search, begun if there is none."""
+        if self.search is None:
+            self.search = self.new_search()
+        return self.search
 
     def new_search(self) -> Search:
         return Search(self)

@@ -16,7 +16,7 @@ from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
 from leveret.exchanges.exchange_type import HANDLED, Exchange, ExchangeType, Handled
 from leveret.message import Message
 from leveret.outbox import OVERHEAD
-from leveret.queues.queue import Queue
+from leveret.queues.queue import AT_ONCE, Queue
 from leveret.selectors.parser import Selector
 from leveret.values import Table
 from tests.harness.bench import CoreBench
@@ -107,6 +107,11 @@ class FakeConsumer(Consumer):
 
     def release(self, delivery: Delivery, failed: bool = True) -> None:
         self.queue.release(self._answered(delivery), failed)
+
+    def send_elsewhere(self, delivery: Delivery, until: float = AT_ONCE) -> None:
+        """Give a delivery back that it must not have again."""
+        self.queue.avoid(self._answered(delivery), self)
+        self.queue.release(delivery, failed=False, until=until)
 
     def reject(self, delivery: Delivery) -> None:
         self.queue.reject(self._answered(delivery))

@@ -653,6 +653,27 @@ def test_a_selector_takes_what_it_wants_out_of_pages_and_the_rest_stays_on_disk(
     assert (waiting(queue), queue.ready, bench.disk.journal.known.live) == ("a c d e f h i j l", 9, 9)
 
 
+def test_a_consumer_that_must_not_have_a_message_again_takes_the_others_from_pages(
+    bench: PagedBench,
+) -> None:
+    queue = filled(bench, 12)
+    picky = FakeConsumer(queue, credit=2)
+    bench.read_all()
+    for delivery in [*picky.held]:
+        picky.send_elsewhere(delivery)
+    paged_out(queue)
+    picky.grant(1)
+    bench.read_all()
+    assert picky.bodies() == "a b c d e"
+    other = FakeConsumer(queue, credit=3)
+    bench.read_all()
+    assert other.bodies() == "a b f"
+    picky.leave()
+    bench.read_all()
+    assert isinstance(queue.lanes[0], Lane)
+    assert not isinstance(queue.lanes[0], SearchedLane)
+
+
 def test_a_message_is_tested_once_although_its_page_is_read_again_for_others(bench: PagedBench) -> None:
     queue = filled(bench, 9)
     wants = Only(b"x")

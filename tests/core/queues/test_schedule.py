@@ -427,6 +427,21 @@ def test_what_is_on_disk_only_can_be_dropped_hastened_and_purged_also_while_it_i
     assert (paged.purge(), paged.delayed, paged.scheduled().away) == (3, 0, 0)
 
 
+def test_what_a_consumer_must_not_have_again_waits_in_memory() -> None:
+    bench = PagedBench()
+    queue = bench.queue()
+    bench.put(b"a", b"b")
+    consumer = FakeConsumer(queue)
+    bench.settle()
+    for delivery in [*consumer.held]:
+        consumer.send_elsewhere(delivery, until=bench.broker.now + 1)
+    bench.settle()
+    paged_out(queue)
+    bench.advance(1)
+    bench.read_all()
+    assert (consumer.bodies(), queue.ready) == ("a b", 2)
+
+
 def test_what_is_on_disk_only_is_read_to_be_dead_lettered() -> None:
     bench = PagedBench()
     dead = bench.queue("dead")
