@@ -145,6 +145,11 @@ class OrphanedSender(Enum):
     RELEASE = "release"
 
 
+class UndeliverableHere(Enum):
+    REQUEUE = "requeue"
+    DEAD_LETTER = "dead-letter"
+
+
 class PrefetchSize(Enum):
     REFUSE = "refuse"
     SERVE = "serve"
@@ -352,6 +357,12 @@ class Compat(Record):
         "An AMQP 1.0 sender whose queue is deleted: detached, or kept, with its messages released.",
         OrphanedSender.DETACH,
     )
+    undeliverable_here: UndeliverableHere = key(
+        Choice(UndeliverableHere),
+        "What an AMQP 1.0 receiver gives back as `modified` with `undeliverable-here`: requeued for other receivers, "
+        "or dead-lettered.",
+        UndeliverableHere.REQUEUE,
+    )
     first_delivery_pause_ms: int = key(
         Whole(0, 1000),
         "Milliseconds from the answer to an AMQP 1.0 receiver's attach to its first delivery. RabbitMQ's client for "
@@ -422,6 +433,11 @@ class Compat(Record):
     def locks_redeclared(self) -> bool:
         """True if a queue that is declared again with another `exclusive` counts as locked (S066)."""
         return self.redeclare_exclusive is OtherExclusive.RESOURCE_LOCKED
+
+    @property
+    def dead_letters_undeliverable(self) -> bool:
+        """True if a message that is undeliverable at one AMQP 1.0 receiver is not for others, either (S227)."""
+        return self.undeliverable_here is UndeliverableHere.DEAD_LETTER
 
     @property
     def delete_missing_ok(self) -> bool:
@@ -528,6 +544,7 @@ EVERY_4: Final[Mapping[str, object]] = {
     "memory_watermark": 0.6,
     "without_sasl": "refuse",
     "first_delivery_pause_ms": 20,
+    "undeliverable_here": "dead-letter",
 }
 BEFORE_4_3: Final[Mapping[str, object]] = {
     **EVERY_4,

@@ -39,9 +39,9 @@ def stream(count: int, bench: ClientBench | None = None) -> ClientBench:
     return filled(count, bench, durable=True, arguments=STREAM)
 
 
-def mourned(count: int) -> ClientBench:
+def mourned(count: int, toml: str = "") -> ClientBench:
     """As `filled`; its dead go to the queue dead."""
-    bench = ClientBench()
+    bench = ClientBench(toml)
     declare(bench, "dead")
     return filled(count, bench, arguments=DEAD)
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.config.compat import compat
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value, array_of
+from leveret.protocols.amqp10.codec.types import (
+    Array,
+    Described,
+    Symbol,
+    Timestamp,
+    UInt,
+    ULong,
+    Value,
+    array_of,
+)
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import Receiver
 from tests.amqp10.consuming import DEAD, QUEUE, fill, filled, left, mourned, numbers, source, stream, taken
@@ -80,11 +90,115 @@ def test_s227_s228_modified_counts_failed_deliveries() -> None:
 
 
 @pytest.mark.parametrize("failed", [None, False, True])
-def test_s227_undeliverable_here_dies(failed: bool | None) -> None:
-    bench = mourned(1)
+def test_s227_undeliverable_here_dies_where_the_compat_row_says_so(failed: bool | None) -> None:
+    bench = mourned(1, 'compat.undeliverable_here = "dead-letter"')
     receiver(bench).answer(p.Modified(delivery_failed=failed, undeliverable_here=True))
     assert reasons(bench) == ["0 rejected"]
     assert left(bench) == []
+    assert compat("rabbitmq-4.0").dead_letters_undeliverable
+    assert compat("rabbitmq-4").dead_letters_undeliverable
+
+
+QUEUES = {
+    "classic": {},
+    "quorum": {"durable": True, "arguments": {"x-queue-type": "quorum", **DEAD}},
+    "priorities": {"arguments": {"x-max-priority": 5, **DEAD}},
+    "groups": {"arguments": {"x-group-key": "user", **DEAD}},
+    "last value": {"arguments": {"x-last-value-key": "n", **DEAD}},
+    "fair": {"arguments": {"x-max-priority": 1, "x-fair-share": [2, 1], **DEAD}},
+}
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+@pytest.mark.parametrize(("failed", "count"), [(None, 0), (False, 0), (True, 1)])
+def test_s227_undeliverable_here_goes_to_another_receiver(kind: str, failed: bool | None, count: int) -> None:
+    bench = ClientBench()
+    declare(bench, "dead")
+    filled(1, bench, **QUEUES[kind])
+    here = receiver(bench)
+    here.answer(p.Modified(delivery_failed=failed, undeliverable_here=True), here.get())
+    assert (left(bench), here.get()) == ([0], None)
+    if kind != "last value":  # it takes others
+        fill(bench, range(1, 2))
+        assert taken(here) == [1]
+    there = receiver(bench)
+    got = there.get()
+    assert got is not None
+    assert flags(got) == (False, count)
+    there.answer(p.Accepted(), got)
+    assert (left(bench, "dead"), bench.queue("q").unsettled) == ([], kind != "last value")
+
+
+def test_s227_undeliverable_here_is_not_forgotten_when_another_gives_it_back() -> None:
+    bench = filled(2)
+    here, there = receiver(bench, credit=2), receiver(bench, credit=0)
+    here.answer(HERE, here.get())
+    there.want(1)
+    there.answer(p.Released(), there.get())
+    assert (left(bench), numbers(here.all())) == ([0], [1])
+    there.want(1)
+    there.answer(HERE, there.get())
+    assert left(bench) == [0]  # it waits for a third
+    assert receiver(bench, credit=1).get() is not None
+
+
+def test_s227_undeliverable_here_holds_for_receivers_with_selectors() -> None:
+    bench = filled(1)
+    link = receiver(bench, source=source(filter={"jms-selector": "x IS NULL"}))
+    link.answer(HERE, link.get())
+    assert (left(bench), link.get()) == ([0], None)
+
+
+def test_s227_what_a_receiver_merely_releases_comes_back_to_it_after_undeliverable_here() -> None:
+    bench = filled(2)
+    link = receiver(bench, credit=10)
+    first, second = link.all()
+    link.answer(HERE, first)
+    for _ in range(3):
+        link.answer(p.Released(), second)
+        second = link.get()
+        assert second is not None
+    assert left(bench) == [0]
+
+
+def test_s227_undeliverable_here_waits_for_its_time_too() -> None:
+    bench = filled(1)
+    here, there = receiver(bench), receiver(bench)
+    bench_now = int(bench.clock.wall() * 1000)
+    outcome = modified(x_opt_delivery_time=Timestamp(bench_now + 5000))
+    outcome.undeliverable_here = True
+    here.answer(outcome, here.get() or there.get())
+    bench.advance(6)
+    assert [here.get(), numbers(there.all())] == [None, [0]]
+
+
+@pytest.mark.parametrize("end", ["detach", "close", "end", "lost"])
+@pytest.mark.parametrize("failed", [None, True])
+def test_s227_an_ended_link_with_undeliverable_here_as_default_outcome_loses_nothing(
+    end: str, failed: bool | None
+) -> None:
+    bench = mourned(2)
+    outcome = p.Modified(delivery_failed=failed, undeliverable_here=True)
+    here = receiver(bench, source=source(default_outcome=outcome))
+    assert len(here.all()) == 2
+    if end == "lost":
+        here.session.peer.drop()
+    elif end == "end":
+        here.session.end()
+    else:
+        here.detach(closed=end == "close")
+    assert (left(bench), left(bench, "dead")) == ([0, 1], [])
+    assert [flags(each) for each in receiver(bench).all()] == [(False, 1 if failed else 0)] * 2
+
+
+def test_s227_undeliverable_here_dies_where_no_other_can_ever_take_it() -> None:
+    bench = ClientBench()
+    declare(bench, "dead")
+    bench.policy("^amq.gen", {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"})
+    link = receiver(bench, source=source("/exchanges/amq.topic/a", capabilities=["topic"]))
+    channel_of(bench).publish("amq.topic", "a", b"0")
+    link.answer(HERE, link.get())
+    assert reasons(bench) == ["0 rejected"]
 
 
 def test_failures_end_at_the_delivery_limit_and_releases_do_not() -> None:
@@ -120,8 +234,8 @@ def test_one_disposition_may_be_about_many(outcome: p.DeliveryState) -> None:
     link = receiver(bench, credit=10)
     ids = [delivery.id for delivery in link.all()]
     link.session.dispose(outcome, ids[2], ids[6])
-    back = [2, 3, 4, 5, 6] if outcome in (p.Released(), FAILED) else []
-    dead = [2, 3, 4, 5, 6] if outcome in (p.Rejected(), HERE) else []
+    back = [2, 3, 4, 5, 6] if outcome in (p.Released(), FAILED, HERE) else []
+    dead = [2, 3, 4, 5, 6] if outcome == p.Rejected() else []
     assert left(bench) == back
     assert left(bench, "dead") == dead
     assert bench.queue("q").unsettled == 5
@@ -239,7 +353,7 @@ def test_what_is_settled_without_an_outcome_is_released(state: p.DeliveryState |
         (p.Rejected(), [], ["0 rejected", "1 rejected"]),
         (p.Released(), [0, 1], []),
         (FAILED, [0, 1], []),
-        (HERE, [], ["0 rejected", "1 rejected"]),
+        (HERE, [0, 1], []),
     ],
 )
 def test_a_receiver_may_choose_the_default_outcome(
@@ -319,7 +433,7 @@ def test_x068_other_copies_of_the_message_stay_as_they_were() -> None:
 
 
 def test_x068_annotations_go_with_the_dead() -> None:
-    bench = mourned(1)
+    bench = mourned(1, 'compat.undeliverable_here = "dead-letter"')
     why = modified(x_why="no customer")
     why.undeliverable_here = True
     receiver(bench).answer(why)

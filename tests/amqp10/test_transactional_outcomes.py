@@ -116,7 +116,7 @@ def test_consuming_and_publishing_are_one(bench: ClientBench, session: Session, 
         (p.Rejected(), [], [b"a"]),
         (p.Released(), [b"a"], []),
         (p.Modified(delivery_failed=True), [b"a"], []),
-        (p.Modified(undeliverable_here=True), [], [b"a"]),
+        (p.Modified(undeliverable_here=True), [b"a"], []),
     ],
 )
 def test_s227_every_outcome_waits(

@@ -224,7 +224,7 @@ class KeptReceiver(Terminus):
     def expire(self) -> None:
         if not self.has_gone:
             self.forget()
-            outcomes.apply([*self.deliveries.values()], self._outcome)
+            outcomes.apply([*self.deliveries.values()], self._outcome, None)
             if self._unsettled is not None:
                 self._unsettled.end()
 

@@ -146,6 +146,7 @@ class QueueSource:
 
     __slots__ = ("queue", "source")
     is_subscription: ClassVar[bool] = False
+    is_private: ClassVar[bool] = False  # other links may read from it
 
     def __init__(self, queue: Queue, source: p.Source) -> None:
         self.queue = queue
@@ -477,7 +478,16 @@ class LinkConsumer(Consumer, Retiring):
                 self.record.forget(tokens)
             if type(outcome) is p.Accepted:
                 self.session.accepted += len(tokens)
-            outcomes.apply(cast("list[Delivery]", tokens), outcome)
+            outcomes.apply(cast("list[Delivery]", tokens), outcome, self)
+
+    def avoid(self, deliveries: list[Delivery]) -> bool:
+        if not self.attached:
+            return True
+        if self.queue.hidden or self.origin.is_private:
+            return False
+        for delivery in deliveries:
+            self.queue.avoid(delivery, self)
+        return True
 
     def on_detached(self, tokens: list[object], closed: bool) -> None:
         """Remove the consumer. Unsettled deliveries get the default outcome; usually they are released (S178)."""

@@ -6,7 +6,11 @@
 | rejected                         | dead-letters or drops them                                      |
 | released                         | requeues them; that is no failed attempt                        |
 | modified                         | requeues them; a failed attempt if `delivery-failed`            |
-| modified, `undeliverable-here`   | dead-letters or drops them                                      |
+| modified, `undeliverable-here`   | requeues them for other receivers (part 3, section 3.4.5)       |
+
+What is undeliverable at a link that has it to itself, for direct replies or a subscription that is not shared, is
+rejected, as no other can ever take it; and all of it by the compat row `undeliverable_here`, as in RabbitMQ. A link
+that has ended is no receiver any more: what it leaves is for all, also for the same client.
 
 A modified message keeps its publisher's annotations, except for those that the receiver has changed (X068). With the
 annotation `x-opt-delivery-time`, in milliseconds since 1970, it is not delivered again before that time (RabbitMQ's
@@ -56,6 +60,13 @@ class Retiring(ABC):
     def retire(self, tokens: list[object], outcome: Outcome) -> None:
         """Apply an outcome to deliveries, also when the link has ended. The caller settles them with the peer."""
 
+    @abstractmethod
+    def avoid(self, deliveries: list[Delivery]) -> bool:
+        """Let deliveries that are about to be released never come to this link again.
+
+        Return False, with nothing done, if no other can ever take them.
+        """
+
 
 def outcome_in(state: p.DeliveryState) -> Outcome:
     """Return the outcome in a disposition's state. Raises AmqpError, which ends the session (X068, X069)."""
@@ -68,33 +79,36 @@ def outcome_in(state: p.DeliveryState) -> Outcome:
     return state
 
 
-def apply(deliveries: list[Delivery], outcome: Outcome) -> None:
-    """Apply an outcome from `outcome_in` to deliveries of one queue, in their order."""
-    ACTS[type(outcome)](deliveries, outcome)
+def apply(deliveries: list[Delivery], outcome: Outcome, link: Retiring | None) -> None:
+    """Apply an outcome from `outcome_in` to deliveries of one queue, in their order. `link`: where they were sent."""
+    ACTS[type(outcome)](deliveries, outcome, link)
 
 
-def _accept(deliveries: list[Delivery], outcome: Outcome) -> None:
+def _accept(deliveries: list[Delivery], outcome: Outcome, link: Retiring | None) -> None:
     deliveries[0].queue.accept_run(deliveries)
 
 
-def _reject(deliveries: list[Delivery], outcome: Outcome) -> None:
+def _reject(deliveries: list[Delivery], outcome: Outcome, link: Retiring | None) -> None:
     for delivery in deliveries:
         delivery.queue.reject(delivery)
 
 
-def _release(deliveries: list[Delivery], outcome: Outcome) -> None:
+def _release(deliveries: list[Delivery], outcome: Outcome, link: Retiring | None) -> None:
     for delivery in deliveries:
         delivery.queue.release(delivery, failed=False)
 
 
-def _modify(deliveries: list[Delivery], outcome: Outcome) -> None:
+def _modify(deliveries: list[Delivery], outcome: Outcome, link: Retiring | None) -> None:
     assert isinstance(outcome, p.Modified)
     if outcome.message_annotations:
         _annotate(deliveries, outcome.message_annotations)
-    if outcome.undeliverable_here:
-        _reject(deliveries, outcome)
-        return
     queue = deliveries[0].queue
+    if outcome.undeliverable_here and (
+        queue.virtual_host.compat.dead_letters_undeliverable
+        or (link is not None and not link.avoid(deliveries))
+    ):
+        _reject(deliveries, outcome, link)
+        return
     until = _delivery_time(queue, outcome)
     for delivery in deliveries:
         queue.release(delivery, failed=outcome.delivery_failed is True, until=until)
@@ -114,7 +128,7 @@ def _annotate(deliveries: list[Delivery], annotations: Mapping[str, Value]) -> N
         delivery.queue.revise(delivery, annotated(delivery.message, annotations))
 
 
-ACTS: Final[dict[type[object], Callable[[list[Delivery], Outcome], None]]] = {
+ACTS: Final[dict[type[object], Callable[[list[Delivery], Outcome, Retiring | None], None]]] = {
     p.Accepted: _accept,
     p.Rejected: _reject,
     p.Released: _release,

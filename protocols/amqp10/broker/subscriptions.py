@@ -265,7 +265,7 @@ class Subscription(Terminus):
         if source is not None:
             self._ask(source)
         self.stay()
-        if self._is_shared:
+        if not self.is_private:
             return
         links, self.links = self.links, {}
         for consumer in links:
@@ -280,15 +280,16 @@ class Subscription(Terminus):
         """
         client.require_readable(self.queue.name)
         client.bindings(wish.exchange, self.queue.name, False, wish.key)
-        if self.links and self._is_shared:
+        if self.links and not self.is_private:
             why = f"subscription '{self.key[2]}' is shared by others with another address or selector"
             raise AmqpError(p.RESOURCE_LOCKED, why)
         client.delete_queue(self.queue.name)
         self.expire()
 
     @property
-    def _is_shared(self) -> bool:
-        return self.key[0] != ""
+    def is_private(self) -> bool:
+        """True if it is not shared: one link at a time is served from it."""
+        return not self.key[0]
 
     @property
     def has_gone(self) -> bool:
