@@ -186,6 +186,7 @@ class Consumer(ABC):
         "credit",
         "exclusive",
         "given",
+        "late_at",
         "peer",
         "priority",
         "queue",
@@ -222,6 +223,7 @@ class Consumer(ABC):
         self.given = 0  # messages that it was given, as a consumer
         # on the bytes that it may have unanswered, set by `Client.consume`
         self.bounds: list[Unanswered] = []
+        self.late_at = 0.0  # when its queue heard last that it had not answered in time; 0: never
         self.timeout_s: float | None = None  # its own limit for answers, 0 for none; None: its queue's
         self.warnings: tuple[str, ...] = ()  # of what its client asked for and has no effect
         self.attached = False  # to the queue, by `Queue.add_consumer`

@@ -307,6 +307,12 @@ class Compat(Record):
         "client supports that.",
         TimeoutResponse.REQUEUE,
     )
+    single_active_takeover: bool = key(
+        Flag(),
+        "In quorum queues, a single active consumer gives way to one of a higher priority, once it has answered "
+        "everything.",
+        False,
+    )
     topic_wildcards_max: int | None = key(
         Limit(0, MANY), "The most `#` that a topic binding key may have.", None
     )
@@ -545,6 +551,7 @@ EVERY_4: Final[Mapping[str, object]] = {
     "without_sasl": "refuse",
     "first_delivery_pause_ms": 20,
     "undeliverable_here": "dead-letter",
+    "single_active_takeover": True,
 }
 BEFORE_4_3: Final[Mapping[str, object]] = {
     **EVERY_4,

@@ -133,7 +133,7 @@ class CountedQueue(StoredQueue):
     def accept(self, delivery: Delivery) -> None:
         """Settle a delivery that the consumer has processed."""
         if self.bounded:
-            answered((delivery,))
+            self.answered((delivery,))
         self.unsettled -= 1
         self.accepted += 1
         if delivery.stored and self.journal is not None:
@@ -144,7 +144,7 @@ class CountedQueue(StoredQueue):
     def accept_run(self, deliveries: list[Delivery]) -> None:
         """Accept several deliveries, all of this queue."""
         if self.bounded:
-            answered(deliveries)
+            self.answered(deliveries)
         self.unsettled -= len(deliveries)
         self.accepted += len(deliveries)
         self.forget(deliveries)
@@ -157,6 +157,10 @@ class CountedQueue(StoredQueue):
                 self.present.left(delivery)
         if self.journal is not None:
             self.journal.settled += [delivery for delivery in deliveries if delivery.stored]
+
+    def answered(self, deliveries: Iterable[Delivery]) -> None:
+        """Called for settled deliveries where something waits for answers (`bounded`)."""
+        answered(deliveries)
 
     def accepted_elsewhere(self, count: int) -> None:
         """Count unsettled messages as accepted that the store records apart from the queue."""

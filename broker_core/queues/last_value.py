@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from leveret.delivery import Delivery, answered
+from leveret.delivery import Delivery
 from leveret.message import said_in
 from leveret.queues.backlog import PAGE_MESSAGES
 from leveret.queues.overflow import refuses, turned_away
@@ -124,7 +124,7 @@ class LastValueQueue(WorkQueue):
     ) -> None:
         waiting = self._newest.get(self._value_of(delivery.message))
         if waiting is not None and waiting.position > delivery.position:
-            answered((delivery,))
+            self.answered((delivery,))
             self.lost(1)
             self.forget((delivery,))
         else:

@@ -274,6 +274,10 @@ class Queue(CountedQueue):
     def remove_consumer(self, consumer: Consumer) -> None:
         """Detach a consumer. Deliveries that it has not answered stay with it."""
 
+    def timed_out(self, consumer: Consumer) -> None:
+        """Called before the `release` of deliveries that a consumer, which may have left, has not answered in time."""
+        consumer.late_at = self.settling.now
+
     @abstractmethod
     def offer(self, consumer: Consumer) -> None:
         """Serve a consumer that can take messages (again). Called by `Consumer.wake`."""

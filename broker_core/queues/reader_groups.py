@@ -10,7 +10,8 @@ member comes or goes.
 
 A group has a place: the offset that it gets next. The next member begins only after everything that the one before was
 given has been answered or given back. What a member gives back, or leaves behind when it goes, moves the place back to
-the oldest of these, so that the group gets that message again and all behind it. So messages reach the group in order,
+the oldest of these, so that the group gets that message again and all behind it. A member that has not answered in time
+gives up its activity, and gets it again when no other is left. So messages reach the group in order,
 at least once, and two members never have messages of one stream at a time.
 
 The group ends with its last member, and a new one begins at the offset that its first member asks for.
@@ -77,8 +78,9 @@ class ReaderGroup:
             del self._owed[consumer]
 
     def elect(self, partition: int) -> Consumer | None:
-        """Return the member that is to be active."""
-        members = list(self.members)
+        """Return the member that is to be active; of those that answer in time, while there are any."""
+        first = min([member.late_at for member in self.members], default=0.0)
+        members = [member for member in self.members if member.late_at == first]
         return members[partition % len(members)] if members else None
 
 
@@ -146,6 +148,11 @@ class ReaderGroups:
             group.serves_active = True
             self._queue.cursors[group.active] = group.place
             self._queue.offer(group.active)
+
+    def timed_out(self, consumer: Consumer) -> None:
+        """Have another member of a reader's group be active, if there is one: this one has not answered in time."""
+        if (group := self.group_of.get(consumer)) is not None:
+            self._elect(group)
 
     def is_active(self, consumer: Consumer) -> bool:
         """Return whether a reader is the active member of its group, or in none."""

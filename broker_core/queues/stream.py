@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.arguments.checks import age_ms, text, whole
 from leveret.clock import NEVER
-from leveret.delivery import UNLIMITED, Consumer, Delivery, answered
+from leveret.delivery import UNLIMITED, Consumer, Delivery
 from leveret.errors import PreconditionFailed, Unsupported
 from leveret.limits import QueueLimits, QueueType
 from leveret.message import Message
@@ -296,27 +296,27 @@ class StreamQueue(Queue):
         self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
     ) -> None:
         """Count off a delivery; the message is still in the log."""
-        answered((delivery,))
+        self.answered((delivery,))
         self.lost(1)
         if self.groups is not None:
             self.groups.answered(delivery, comes_back=True)
 
     def reject(self, delivery: Delivery) -> None:
         """Count off a delivery; the message stays in the log for other readers."""
-        answered((delivery,))
+        self.answered((delivery,))
         self.lost(1)
         if self.groups is not None:
             self.groups.answered(delivery)
 
     def accept(self, delivery: Delivery) -> None:
-        answered((delivery,))
+        self.answered((delivery,))
         self.accepted_elsewhere(1)
         if self.groups is not None:
             self.groups.answered(delivery)
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
         if self.bounded:
-            answered(deliveries)
+            self.answered(deliveries)
         self.accepted_elsewhere(len(deliveries))
         if self.groups is not None:
             for delivery in deliveries:
@@ -400,6 +400,11 @@ class StreamQueue(Queue):
 
     def alternates(self, consumer: Consumer) -> bool:
         return self.groups is not None and consumer in self.groups.group_of
+
+    def timed_out(self, consumer: Consumer) -> None:
+        super().timed_out(consumer)
+        if self.groups is not None:
+            self.groups.timed_out(consumer)
 
     def serves(self, consumer: Consumer) -> bool:
         return self.groups is None or self.groups.is_active(consumer)

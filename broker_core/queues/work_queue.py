@@ -23,7 +23,7 @@ import attrs
 from mypy_extensions import mypyc_attr
 
 from leveret.clock import NEVER
-from leveret.delivery import Consumer, Delivery, answered
+from leveret.delivery import Consumer, Delivery
 from leveret.durability import PENDING
 from leveret.errors import AccessRefused
 from leveret.limits import Overflow, QueueLimits, QueueType
@@ -70,6 +70,7 @@ class WorkQueue(LanedQueue):
     __slots__ = (
         "active",
         "backoff",
+        "contested",
         "expiry",
         "search",
         "sole",
@@ -91,6 +92,7 @@ class WorkQueue(LanedQueue):
         self.search: Search | None = None  # exists while a consumer needs cursors
         self.backoff: Backoff | None = None  # how long messages wait that a consumer gave back
         self.active: Consumer | None = None  # the single active consumer
+        self.contested = False  # another may have to become it
         self.sole = False  # only a single active consumer is served
         self.expiry: Expiry | None = None  # created with the first message that will expire
         self.set_up()
@@ -134,7 +136,7 @@ class WorkQueue(LanedQueue):
 
         A paused queue only keeps its limits.
         """
-        if self.sole and self.active is None:
+        if self.sole and (self.active is None or self.contested):
             self._elect()
         for ring in NO_RINGS if self.paused else self.rings:
             if self.search is not None:
@@ -296,7 +298,7 @@ class WorkQueue(LanedQueue):
         self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
     ) -> None:
         if self.bounded:
-            answered((delivery,))
+            self.answered((delivery,))
         self.unsettled -= 1
         if self.deleted:
             self.die(delivery, DELETED)
@@ -346,7 +348,7 @@ class WorkQueue(LanedQueue):
 
     def reject(self, delivery: Delivery) -> None:
         if self.bounded:
-            answered((delivery,))
+            self.answered((delivery,))
         self.unsettled -= 1
         if self.deleted:
             self.forget((delivery,))
@@ -408,6 +410,8 @@ class WorkQueue(LanedQueue):
         if consumer is self.active:
             self.active = None
             self.touch()  # the next settle elects one successor, however many consumers leave together
+        elif self.contested:
+            self.touch()
         if not consumer.browses:
             self.left_alone()
 
@@ -416,23 +420,58 @@ class WorkQueue(LanedQueue):
             self.offer(consumer)
         elif len(self.consumers) == 1:
             self._elect()
-        elif self.active is None:
-            self.touch()
+        elif self.active is None or self._outranks(consumer, self.active):
+            self._contest()
+
+    def _outranks(self, consumer: Consumer, active: Consumer) -> bool:
+        """Return whether a consumer that has just come takes over from the single active one."""
+        if active.late_at:
+            return True
+        takes_over = self.type is QueueType.QUORUM and self.virtual_host.compat.single_active_takeover
+        return takes_over and consumer.priority > active.priority
+
+    def timed_out(self, consumer: Consumer) -> None:
+        super().timed_out(consumer)
+        if consumer is self.active:
+            self._contest()
+
+    def _contest(self) -> None:
+        self.contested = True
+        self.touch()
 
     def _elect(self) -> None:
-        """Elect the single active consumer: of those with the highest priority, the one that came first (S083)."""
-        self.active = max(self.consumers, key=lambda c: c.priority, default=None)
-        if self.active is not None:
-            self.offer(self.active)
-            self.active.elected()
+        """Elect the single active consumer: of those with the highest priority, the one that came first (S083).
+
+        One that has not answered in time comes after all others. Else the active one gives way to a higher priority
+        when it has answered everything: until then no consumer is served.
+        """
+        before = self.active
+        chosen = max(self.consumers, key=lambda c: (-c.late_at, c.priority), default=None)
+        if before is not None and chosen is not before:
+            step_out(self.rings, before)
+            if self.unsettled and not before.late_at:
+                self.bounded = True  # hears of answers
+                return
+            before.passed_over()
+        self.contested = False
+        self.active = chosen
+        if chosen is not None:
+            self.offer(chosen)
+            if chosen is not before:
+                chosen.elected()
+
+    def answered(self, deliveries: Iterable[Delivery]) -> None:
+        super().answered(deliveries)
+        if self.contested:
+            self.touch()
 
     def serves(self, consumer: Consumer) -> bool:
-        return consumer is self.active or consumer.browses or not self.limits.single_active
+        is_active = consumer is self.active and not self.contested
+        return is_active or consumer.browses or not self.limits.single_active
 
     def offer(self, consumer: Consumer) -> None:
         """Add a consumer that can take messages (again) to the ring of its priority."""
-        is_served = consumer is self.active or consumer.browses or not self.limits.single_active
-        if consumer.able or not is_served:
+        if consumer.able or not self.serves(consumer):
             return
         consumer.able = True
         ring_of(self.rings, consumer.priority).add(consumer)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.config.compat import Compat
+from leveret.config.compat import Compat, compat
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.outbox import OVERHEAD
 from leveret.queues.queue import Queue
@@ -123,6 +123,87 @@ def test_s083_of_several_consumers_one_is_active_and_leaves_to_the_first_of_the_
     higher.leave()
     bench.publish("q", b"d")
     assert second.bodies() == "d"
+
+
+def test_s083_x028_a_single_active_consumer_that_does_not_answer_is_replaced_at_once(
+    bench: CoreBench,
+) -> None:
+    queue = bench.queue(x_single_active_consumer=True)
+    first, second = FakeConsumer(queue, credit=1, priority=9), FakeConsumer(queue, credit=1)
+    bench.publish("q", b"a", b"b")
+    time_out(bench, first)
+    assert (first.bodies(), second.bodies(), queue.serves(second)) == ("a", "a", True)
+    second.accept_all()
+    bench.settle()
+    assert second.bodies() == "a b"
+    time_out(bench, second)  # the one that was late first has had time to recover
+    assert first.bodies() == "a b"
+
+
+def test_s083_x028_one_that_is_late_and_alone_goes_on_until_another_comes(bench: CoreBench) -> None:
+    queue = bench.queue(x_single_active_consumer=True)
+    first = FakeConsumer(queue, credit=1)
+    bench.publish("q", b"a")
+    time_out(bench, first)
+    assert first.bodies() == "a a"
+    second = FakeConsumer(queue)
+    bench.publish("q", b"b")
+    assert (first.bodies(), second.bodies()) == ("a a", "b")
+    second.leave()
+    first.accept_all()
+    bench.publish("q", b"c")
+    assert first.bodies() == "a a c"
+
+
+def time_out(bench: CoreBench, consumer: FakeConsumer) -> None:
+    bench.advance(1)
+    consumer.queue.timed_out(consumer)
+    for delivery in list(consumer.held):
+        consumer.release(delivery)
+    bench.settle()
+
+
+def contended(profile: str, type_: str = "quorum") -> tuple[CoreBench, Queue]:
+    bench = CoreBench(compat=compat(profile))
+    arguments = {"x-queue-type": type_, "x-single-active-consumer": True}
+    return bench, bench.host.declare_queue("q", durable=True, arguments=arguments)
+
+
+def test_s083_a_higher_priority_takes_over_in_a_quorum_queue_when_all_is_answered() -> None:
+    bench, queue = contended("rabbitmq-4.0")
+    low = FakeConsumer(queue)
+    bench.publish("q", b"a", b"b")
+    middle, high = FakeConsumer(queue, priority=1), FakeConsumer(queue, priority=2)
+    bench.publish("q", b"c")
+    low.accept(low.held[0])
+    bench.settle()
+    assert (low.bodies(), middle.bodies(), high.bodies(), waiting(queue)) == ("a b", "", "", "c")
+    low.reject(low.held[0])
+    bench.settle()
+    assert (middle.bodies(), high.bodies()) == ("", "c")
+    bench.publish("q", b"d")
+    assert (low.bodies(), high.bodies()) == ("a b", "c d")
+
+
+def test_s083_one_that_would_take_over_and_leaves_before_has_changed_nothing() -> None:
+    bench, queue = contended("rabbitmq-4.3")
+    low = FakeConsumer(queue)
+    bench.publish("q", b"a")
+    high = FakeConsumer(queue, priority=2)
+    bench.publish("q", b"b")
+    high.leave()
+    bench.settle()
+    assert (low.bodies(), high.bodies()) == ("a b", "")
+
+
+@pytest.mark.parametrize(
+    ("profile", "type_"), [("rabbitmq-4.0", "classic"), ("rabbitmq-3.13", "quorum"), ("default", "quorum")]
+)
+def test_s083_elsewhere_the_active_one_stays(profile: str, type_: str) -> None:
+    bench, queue = contended(profile, type_)
+    low, high = FakeConsumer(queue), FakeConsumer(queue, priority=2)
+    bench.publish("q", b"a")
+    assert (low.bodies(), high.bodies()) == ("a", "")
 
 
 def test_an_active_consumer_without_credit_is_not_replaced(bench: CoreBench) -> None:

@@ -74,6 +74,21 @@ def test_the_member_that_came_first_is_active_and_the_next_goes_on_where_it_was(
     assert second.offsets == [3, 4, 5, 6]
 
 
+def test_x028_a_member_that_does_not_answer_gives_up_its_activity(bench: CoreBench) -> None:
+    queue = stream(bench)
+    first, second = Member(queue), Member(queue)
+    bench.advance(1)
+    queue.timed_out(first)
+    for delivery in list(first.held):
+        first.release(delivery)
+    bench.settle()
+    assert (first.offsets, second.offsets) == ([0, 1], [0, 1])
+    assert (first.told, second.told) == ([True, False], [True])
+    second.answer(2)
+    second.go()
+    assert first.told == [True, False, True]
+
+
 def test_groups_and_readers_without_one_do_not_disturb_each_other(bench: CoreBench) -> None:
     queue = stream(bench, messages=3)
     grouped = Member(queue, credit=9)
