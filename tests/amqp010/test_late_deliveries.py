@@ -47,6 +47,27 @@ def test_x028_what_is_not_accepted_in_time_goes_back_and_the_session_stays() -> 
     assert state(bench) == (0, 0, 2)
 
 
+@pytest.mark.parametrize("type_", ["classic", "quorum"])
+def test_s083_x028_a_single_active_subscription_that_hangs_is_replaced(type_: str) -> None:
+    bench = ClientBench()
+    arguments = {**LATE, "x-single-active-consumer": True, "x-queue-type": type_}
+    bench.host.declare_queue("q", durable=True, arguments=arguments)
+    session, other = session_of(bench), session_of(bench, "other")
+    session.publish("q", b"0")
+    hangs, waits = session.subscribe("q", messages=1), other.subscribe("q", messages=1)
+    assert (hangs.bodies(), waits.bodies()) == ([b"0"], [])
+    bench.advance(60)
+    assert (hangs.bodies(), waits.bodies()) == ([], [b"0"])
+
+
+def test_x028_an_exclusive_subscription_that_hangs_ends_its_session() -> None:
+    bench, session = filled()
+    hangs = session.subscribe("q", messages=1, exclusive=True)
+    assert hangs.bodies() == [b"0"]
+    bench.advance(60)
+    assert session_of(bench, "other").subscribe("q", messages=2, exclusive=True).bodies() == [b"0", b"1"]
+
+
 def test_x028_acquire_renews_what_the_session_holds_and_says_what_that_is() -> None:
     bench, session = filled()
     inbox = session.subscribe("q", messages=2)

@@ -10,6 +10,7 @@ from leveret.delivery import Consumer
 from leveret.protocols.amqp091.broker.ack_timeouts import LATE_MAX, LateTags
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import FieldTable, Method
+from tests.harness.bench import ClientBench
 
 from .peer import CAPABILITIES, ClientChannel, Content, channel_of
 from .test_s05_limits import TIMED_OUT, publish, queue, text, waiting
@@ -35,6 +36,86 @@ def test_x028_by_default_a_late_delivery_goes_back_and_its_consumer_stays() -> N
     found = other.get("q", no_ack=False)
     assert found is not None
     assert (found.body, found.method.redelivered) == (b"a", True)
+
+
+TYPES = pytest.mark.parametrize("type_", ["classic", "quorum"])
+
+
+def lined_up(type_: str, toml: str = "", **properties: object) -> tuple[ClientChannel, ClientChannel]:
+    """Two consumers of which the first has `a`, and hangs."""
+    arguments = {
+        "x-consumer-timeout": 5000,
+        "x-queue-type": type_,
+        **({} if properties else {"x-single-active-consumer": True}),
+    }
+    channel = queue(arguments, bench=ClientBench(toml), durable=True)
+    channel.prefetch(1)
+    publish(channel, *"abc")
+    channel.consume("q", "hangs", **properties)
+    assert text(channel.deliveries()) == "a"
+    other = channel_of(channel.peer.bench)
+    other.prefetch(1)
+    return channel, other
+
+
+@pytest.mark.parametrize(
+    ("type_", "profile"),
+    [
+        ("classic", "default"),
+        ("quorum", "default"),
+        ("classic", "rabbitmq-3.13"),
+        ("quorum", "rabbitmq-3.13"),
+        ("quorum", "rabbitmq-4.3"),  # classic queues have no timeout there
+    ],
+)
+def test_s083_x028_a_single_active_consumer_that_hangs_is_replaced(type_: str, profile: str) -> None:
+    channel, other = lined_up(type_, f'compat.profile = "{profile}"')
+    other.consume("q", "waits")
+    channel.peer.bench.advance(4)
+    assert other.deliveries() == []
+    channel.peer.bench.advance(1)
+    for body in "abc":
+        [found] = other.deliveries()
+        assert found.body == body.encode()
+        other.ack(found.method.delivery_tag)
+    if profile == "default":
+        channel.ack(1)  # late, and ignored: it is not its turn
+        assert channel.all() == []
+        other.call(m.BasicCancel("waits"))
+        publish(other, "d")
+        assert text(channel.deliveries()) == "d"
+
+
+@TYPES
+def test_x028_an_exclusive_consumer_that_hangs_is_ended(type_: str) -> None:
+    channel, other = lined_up(type_, exclusive=True)
+    assert other.peer.channel(2).closed_with(m.BasicConsume("q")).startswith("403 ACCESS_REFUSED")
+    channel.peer.bench.advance(5)
+    assert channel.all() == [m.BasicCancel("hangs", no_wait=True)]
+    other.consume("q", "next", exclusive=True)
+    assert text(other.deliveries()) == "a"
+    channel.ack(1)  # late, and ignored
+    assert channel.all() == []
+
+
+def test_x028_an_exclusive_consumer_of_a_client_without_cancellation_is_ended_with_its_channel() -> None:
+    channel, other = lined_up("classic", exclusive=True)
+    channel.peer.front.wire.client_properties = {}
+    channel.peer.bench.advance(5)
+    assert channel.refusal() == TIMED_OUT.format(5000)
+    other.consume("q", "next", exclusive=True)
+    assert text(other.deliveries()) == "a"
+
+
+def test_x028_what_other_consumers_of_the_channel_have_late_is_requeued() -> None:
+    channel, _ = lined_up("classic", exclusive=True)
+    channel.declare("r", arguments={"x-consumer-timeout": 5000})
+    channel.consume("r", "shares")
+    channel.publish("", "r", b"r")
+    assert text(channel.deliveries()) == "r"
+    channel.peer.bench.advance(5)
+    assert channel.all() == [m.BasicCancel("hangs", no_wait=True)]
+    assert (channel.peer.bench.queue("r").ready, channel.peer.bench.queue("q").ready) == (1, 3)
 
 
 def test_x028_a_late_answer_is_ignored_and_the_next_message_comes() -> None:

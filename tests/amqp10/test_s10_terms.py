@@ -199,6 +199,27 @@ def test_x028_nothing_is_left_to_watch_when_a_link_has_gone() -> None:
     assert bench.broker.timers.next_at() is None
 
 
+@pytest.mark.parametrize("type_", ["classic", "quorum"])
+def test_s083_x028_a_single_active_receiver_that_hangs_is_replaced(type_: str) -> None:
+    bench = ClientBench(LATE)
+    arguments = {"x-single-active-consumer": True, "x-queue-type": type_}
+    filled(2, bench, durable=True, arguments=arguments)
+    hangs, waits = receiver(bench, credit=1), receiver(bench, credit=2)
+    assert (taken(hangs), taken(waits)) == ([0], [])
+    bench.advance(60)
+    assert (taken(hangs), taken(waits)) == ([], [0, 1])
+    assert hangs.detached is None
+
+
+def test_x028_an_exclusive_receiver_that_hangs_is_detached() -> None:
+    bench = ClientBench(LATE)
+    filled(2, bench)
+    hangs = receiver(bench, credit=1, properties={"exclusive": True})
+    bench.advance(60)
+    assert hangs.refusal().startswith("amqp:precondition-failed delivery acknowledgement on link")
+    assert taken(receiver(bench, credit=2, properties={"exclusive": True})) == [0, 1]
+
+
 def test_x028_a_receiver_may_have_a_timeout_of_its_own() -> None:
     bench = filled(2, ClientBench(CLOSING))
     session = session_of(bench)

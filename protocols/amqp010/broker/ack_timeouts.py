@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from leveret.config.compat import TimeoutResponse
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.machine.contract import SessionError
-from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
+from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_exclusive, is_late, late_text, report
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp010.broker.session import ServedSession
@@ -38,14 +38,14 @@ class Timeouts(AckTimeouts):
         held = session.unsettled.by_id
         late = {id: delivery for id, delivery in held.items() if is_late(delivery, now)}
         name = session.name.decode("utf-8", "replace")
-        if late and session.broker.compat.consumer_timeout_response is not TimeoutResponse.REQUEUE:
+        requeues = session.broker.compat.consumer_timeout_response is TimeoutResponse.REQUEUE
+        if late and not (requeues and not any(is_exclusive(each) for each in late.values())):
             text = late_text(f"session '{name}'", next(iter(late.values())).allowed_s)
             session.fail_soon(SessionError(c.ERROR_CODE_PRECONDITION_FAILED, text))
             return
+        report(late.values(), session.client.name, f"session '{name}'")
         for id, delivery in late.items():
             del held[id]
             delivery.queue.release(delivery)
-        if late:
-            report(late.values(), session.client.name, f"session '{name}'")
         for delivery in held.values():
             self.watch(delivery)

@@ -14,7 +14,7 @@ from leveret.delivery import Consumer, Delivery
 from leveret.protocols.amqp091.broker.consumer import ChannelConsumer
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import AmqpError
-from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
+from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_exclusive, is_late, late_text, report
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp091.broker.channel import Channel
@@ -90,8 +90,11 @@ class Timeouts(AckTimeouts):
             return self._cancelled_all(channel, deliveries)
         if len(late) + len(channel.late.by_tag) > LATE_MAX:
             return False
-        channel.take_back(late)
-        report(deliveries, channel.client.name, f"channel {channel.number}")
+        if not self._cancelled_all(channel, [each for each in deliveries if is_exclusive(each)]):
+            return False
+        left = {tag: delivery for tag, delivery in late.items() if tag in channel.unsettled}
+        report(left.values(), channel.client.name, f"channel {channel.number}")
+        channel.take_back(left)
         return True
 
     def _cancelled_all(self, channel: Channel, late: list[Delivery]) -> bool:
@@ -100,7 +103,7 @@ class Timeouts(AckTimeouts):
         holders = dict.fromkeys(delivery.consumer for delivery in late)
         consumers = [each for each in holders if isinstance(each, ChannelConsumer) and each.attached]
         told = channel.connection.wire.has_capability("consumer_cancel_notify")
-        if not told or len(consumers) < len(holders):
+        if (consumers and not told) or len(consumers) < len(holders):
             return False
         for consumer in consumers:
             channel.cancel_late(consumer)

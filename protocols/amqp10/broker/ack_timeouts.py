@@ -44,7 +44,8 @@ class Timeouts(AckTimeouts):
         free = session.transactions.not_held(list(sent.items()))
         late = {id: delivery for id, delivery in free if is_late(delivery, now)}
         stuck = next((delivery for delivery in unsent if is_late(delivery, now)), None)
-        requeues = session.broker.compat.consumer_timeout_response is TimeoutResponse.REQUEUE
+        response = session.broker.compat.consumer_timeout_response
+        requeues = response is TimeoutResponse.REQUEUE and not consumer.exclusive
         if stuck is not None or (late and not requeues):  # the peer gives no window for what is not sent
             oldest = stuck or next(iter(late.values()))
             text = late_text(f"link '{link.name}'", oldest.allowed_s)
@@ -59,5 +60,5 @@ class Timeouts(AckTimeouts):
     def _take_back(self, consumer: LinkConsumer, late: dict[int, Delivery]) -> None:
         consumer.link.settle(list(late), TAKEN_BACK)
         consumer.session.wire.flush()
-        consumer.retire([*late.values()], TAKEN_BACK)
         report(late.values(), consumer.session.client.name, f"link '{consumer.link.name}'")
+        consumer.retire([*late.values()], TAKEN_BACK)

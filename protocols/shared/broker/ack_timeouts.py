@@ -5,8 +5,10 @@ answered or renewed: when it runs, it checks again. So an answer in time costs n
 
 A delivery is renewed by another `given_at` (`Queue.renew`): its time begins anew.
 
-By default only the late delivery is requeued; its consumer goes on, and its late answer is ignored. The compat row
-`consumer_timeout_response` has RabbitMQ's answers instead: the channel is closed, or the consumer cancelled.
+By default only the late delivery is requeued; its consumer goes on, and its late answer is ignored. A single active
+consumer is replaced by another then (`Queue.timed_out`). One that keeps all others away, an exclusive one, is ended.
+The compat row `consumer_timeout_response` has RabbitMQ's answers instead: the channel is closed, or the consumer
+cancelled.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from leveret.clock import Timer, Timers
-from leveret.delivery import Delivery
+from leveret.delivery import Consumer, Delivery
 
 CHECK_S: Final = (
     1.0  # the least time between checks of one watch, each of which walks over all that is unanswered
@@ -76,15 +78,24 @@ def tagged(held: Mapping[int, Delivery], tag: int | None) -> Iterable[tuple[int,
     return [(tag, held[tag])] if tag in held else ()
 
 
+def is_exclusive(delivery: Delivery) -> bool:
+    """Return whether no other consumer can get a delivery while the one that has it is there."""
+    return delivery.consumer is not None and delivery.consumer.exclusive
+
+
 def is_late(delivery: Delivery, now: float) -> bool:
     allowed = delivery.allowed_s
     return allowed is not None and delivery.given_at + allowed <= now
 
 
 def report(late: Iterable[Delivery], connection: str, whose: str) -> None:
-    """Log which queues got late deliveries back, a line for each queue."""
+    """Report late deliveries that are about to be released: to their queues, and to the log, a line for each queue."""
     counts: dict[str, int] = {}
+    told: dict[Consumer, None] = {}
     for delivery in late:
+        if (consumer := delivery.consumer) is not None and consumer not in told:
+            told[consumer] = None
+            consumer.queue.timed_out(consumer)
         counts[delivery.queue.described] = counts.get(delivery.queue.described, 0) + 1
     for described, count in counts.items():
         log.warning(
