@@ -1,7 +1,11 @@
 """Local transactions hold back publishes and outcomes until commit (0-9-1 tx, 1.0 coordinator, 0-10 tx).
 
-Messages are routed when they are published (S122) and reach their queues at commit; outcomes take effect at commit and
-are dropped by a rollback (S124).
+    publish ──> routed (S122) ──commit──> what is left of the route     nothing ──> routed anew ──> nothing: unroutable
+
+Messages are routed when they are published, and reach their queues at commit; outcomes take effect at commit and are
+dropped by a rollback (S124). A queue that was deleted in between and declared again gets its messages, as RabbitMQ
+remembers queues by their names; a message for which no queue is left is routed anew, so that alternates get it, and is
+unroutable if that leads nowhere (S125).
 """
 
 from __future__ import annotations
@@ -13,28 +17,68 @@ from leveret.exchanges.routing import Route, drops, give_once, identity_at, walk
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
+    from leveret.exchanges.contract import Host
     from leveret.exchanges.duplicates import Identity
     from leveret.exchanges.exchange_type import Exchange
     from leveret.message import Message
     from leveret.queues.queue import Queue
 
 
+class Publication:
+    """A message that is to be published at a commit, and the route that was found for it when it came."""
+
+    __slots__ = ("exchange", "host", "message", "route")
+
+    def __init__(self, host: Host, exchange: str, route: Route, message: Message) -> None:
+        self.host = host
+        self.exchange = exchange  # its name
+        self.route = route
+        self.message = message
+
+    def route_now(self) -> Route:
+        """Return the route with the queues and exchanges of these names that are there now.
+
+        If no queue is left, the message is routed anew; if it was unroutable when it came, it stays so.
+        """
+        found = self.route
+        if not found.keepers and True not in [queue.deleted for queue in found.queues]:
+            return found
+        queues = tuple([each for each in map(self._queue, found.queues) if each is not None])
+        keepers = tuple([each for each in found.keepers if self.host.exchanges.get(each.name) is each])
+        if queues == found.queues and keepers == found.keepers:
+            return found
+        if queues or (found.handled and keepers == found.keepers):
+            return found.among(queues, keepers)
+        exchange = self.host.exchanges.get(self.exchange)
+        return walk(exchange, self.message) if exchange is not None else Route((), False, (), False)
+
+    def _queue(self, queue: Queue) -> Queue | None:
+        return self.host.queues.get(queue.name) if queue.deleted else queue
+
+
 class Transaction:
     """The publishes and outcomes of one channel or session since its last commit or rollback."""
 
-    __slots__ = ("_outcomes", "_publishes", "copies", "octets", "routes")
+    __slots__ = ("_outcomes", "_publishes", "copies", "octets", "publications")
 
     def __init__(self) -> None:
         self._publishes: list[Callable[[], bool]] = []
-        self.routes: list[tuple[Route, Message]] = []  # of messages published with `publish`, in order
+        self.publications: list[Publication] = []  # those of `publish`, in order
         self._outcomes: list[Callable[[], None]] = []
         self.octets = 0  # bytes of the bodies held
         self.copies = 0  # messages that a commit would put into queues
 
-    def publish(self, broker: Broker, exchange: Exchange, message: Message) -> bool:
+    def publish(
+        self,
+        broker: Broker,
+        exchange: Exchange,
+        message: Message,
+        unroutable: Callable[[], None] | None = None,
+    ) -> bool:
         """Route a message now, to be put into its queues at commit. False: it is unroutable now.
 
-        Raises PreconditionFailed if an interceptor refuses the message.
+        `unroutable` is called at the commit, if the message reaches nothing then. Raises PreconditionFailed if an
+        interceptor refuses the message.
         """
         exchange.published += 1
         if exchange.prepares:
@@ -43,14 +87,11 @@ class Transaction:
         if identity is not None and drops(exchange, identity):
             return True
         found = broker.route(exchange, message)
-        if identity is not None or found.passed:
-            self.hold(lambda: give_at_commit(exchange, identity, found, message), message.size)
-        else:
-            self.hold(lambda: alive(found).give(message), message.size)
-        self.routes.append((found, message))
+        publication = Publication(exchange.virtual_host, exchange.name, found, message)
+        self.hold(lambda: give_at_commit(exchange, identity, publication, unroutable), message.size)
+        self.publications.append(publication)
         self.copies += len(found.queues)
-        exchange.unroutable += found.unroutable
-        exchange.surplus += len(found.queues) + found.unroutable - 1
+        count(exchange, found, 1)
         return not found.unroutable
 
     @property
@@ -73,13 +114,18 @@ class Transaction:
         Messages that consumers might take at once count as well.
         """
         needs: dict[Queue, tuple[int, int]] = {}
-        for found, message in self.routes:
-            for queue in found.queues:
+        for each in self.publications:
+            for queue in each.route_now().queues:
                 messages, octets = needs.get(queue, (0, 0))
-                needs[queue] = messages + 1, octets + message.size
-        return next(
-            (each for each, need in needs.items() if not each.deleted and not each.has_room(*need)), None
-        )
+                needs[queue] = messages + 1, octets + each.message.size
+        return next((queue for queue, need in needs.items() if not queue.has_room(*need)), None)
+
+    def stray(self) -> str:
+        """Return the words for a message that has become unroutable since it was published; empty: there is none."""
+        for each in self.publications:
+            if not each.route.unroutable and each.route_now().unroutable:
+                return f"nothing takes a message to exchange '{each.exchange}' with key '{each.message.key}' any more"
+        return ""
 
     def fits_on_disk(self, broker: Broker) -> bool:
         """Return whether there is room for its durable messages, which are written together or not at all.
@@ -88,7 +134,11 @@ class Transaction:
         """
         if broker.journal is None:
             return True
-        durable = [message.size for found, message in self.routes if message.facts.durable and found.queues]
+        durable = [
+            each.message.size
+            for each in self.publications
+            if each.message.facts.durable and each.route_now().queues
+        ]
         return broker.journal.has_room_for(sum(durable))
 
     def commit(self) -> int:
@@ -104,30 +154,39 @@ class Transaction:
     def rollback(self) -> None:
         """Drop all publishes and outcomes."""
         self._publishes.clear()
-        self.routes.clear()
+        self.publications.clear()
         self._outcomes.clear()
         self.octets = 0
         self.copies = 0
 
 
-def alive(found: Route) -> Route:
-    """Return a route without the queues and exchanges that were deleted since it was found."""
-    queues = tuple(queue for queue in found.queues if not queue.deleted)
-    keepers = tuple(each for each in found.keepers if each.virtual_host.exchanges.get(each.name) is each)
-    return found.among(queues, keepers)
-
-
-def give_at_commit(exchange: Exchange, identity: Identity | None, found: Route, message: Message) -> bool:
+def give_at_commit(
+    exchange: Exchange, identity: Identity | None, held: Publication, unroutable: Callable[[], None] | None
+) -> bool:
     """Give a message at a commit, unless the transaction itself has published its id before. False: it was refused.
 
     Where exchanges on the way drop duplicates, the route is found anew, and the message goes where both lead.
     """
     if identity is not None and drops(exchange, identity):
-        exchange.surplus -= len(found.queues) + found.unroutable - 1
+        exchange.surplus -= len(held.route.queues) + held.route.unroutable - 1
         return True
-    left = alive(found)
-    if found.passed:
+    left, message = held.route_now(), held.message
+    if left is not held.route:
+        count(exchange, held.route, -1)
+        count(exchange, left, 1)
+    if left.passed and held.route.passed:
         now = walk(exchange, message)
-        left = left.among(tuple(each for each in left.queues if each in now.queues), left.keepers)
+        left = left.among(
+            tuple(each for each in left.queues if each in now.queues or each not in held.route.queues),
+            left.keepers,
+        )
         left.passing(now.passed)  # as of now
+    if unroutable is not None and left.unroutable:
+        unroutable()
     return give_once(exchange, identity, left, message)
+
+
+def count(exchange: Exchange, found: Route, times: int) -> None:
+    """Count a route that a message of an exchange takes, or with `times` -1 does not take after all."""
+    exchange.unroutable += times * found.unroutable
+    exchange.surplus += times * (len(found.queues) + found.unroutable - 1)

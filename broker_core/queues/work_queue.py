@@ -16,7 +16,7 @@ A message that a consumer gave back may have to wait for a time (`backoff.py`): 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs

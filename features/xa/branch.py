@@ -10,7 +10,8 @@ Several sessions may work in a branch. When all have ended their work, the coord
 two. A prepared branch is kept whatever happens (`prepared.py`); any other fails when its time is over, or when its
 session ends. Then it is doomed: its work is undone already, and it can only be rolled back.
 
-Messages are routed when they are published, and reach their queues at the commit. Accepted deliveries belong to the
+Messages are routed when they are published, and reach their queues at the commit. A branch with a message whose queues
+are all gone cannot be prepared; one that loses them later is routed anew. Accepted deliveries belong to the
 branch: a rollback puts them back in their places in the queue, marked as redelivered.
 """
 
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from leveret.errors import IllegalState, NotAllowed
 from leveret.exchanges.routing import drops, identity_at
 from leveret.features.xa.prepared import Prepared
-from leveret.transaction import Transaction, alive
+from leveret.transaction import Transaction
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
@@ -144,7 +145,7 @@ class Branch:
     @property
     def published(self) -> int:
         """The number of messages that it will publish."""
-        return len(self.transaction.routes)
+        return len(self.transaction.publications)
 
     def publish(self, exchange: Exchange, message: Message) -> bool:
         """Route a message for delivery at the commit. Returns False if it is unroutable now. Raises LimitReached."""
@@ -217,7 +218,7 @@ class Branch:
 
     def _can_commit(self) -> bool:
         is_possible = self.transaction.fits_on_disk(self._branches.host.broker)
-        return is_possible and self.transaction.obstacle() is None
+        return is_possible and self.transaction.obstacle() is None and not self.transaction.stray()
 
     def commit_at_once(self) -> Verdict:
         if not self._can_commit():
@@ -267,8 +268,8 @@ class Branch:
 
     def _take_effect(self) -> None:
         """Publish to the queues that exist now, even to full ones: they had room when the branch was prepared."""
-        for found, message in self.transaction.routes:
-            self._fulfil(alive(found), message)
+        for each in self.transaction.publications:
+            self._fulfil(each.route_now(), each.message)
         for delivery in self.accepted:
             delivery.queue.accept(delivery)
         self._let_go()
@@ -350,7 +351,7 @@ class Branch:
         if self.prepared.is_there:
             self.state, self.verdict = BranchState.PREPARED, Verdict.OK
             self.prepared.read(spans)
-            messages = [message for _, message in self.transaction.routes]
+            messages = [each.message for each in self.transaction.publications]
             messages += [delivery.message for delivery in self.accepted]
             self.octets = sum(map(octets_of, messages))
             self._branches.octets += self.octets

@@ -23,8 +23,9 @@ import attrs
 from leveret.catalogue import BRANCH
 from leveret.clock import NEVER
 from leveret.delivery import Delivery
-from leveret.exchanges.routing import Route
+from leveret.exchanges.routing import Route, walk
 from leveret.queues.place import delivery_at, packed_place
+from leveret.transaction import Publication
 
 if TYPE_CHECKING:
     from leveret.durable.journal import Journal
@@ -94,7 +95,7 @@ class Prepared:
 
     def _write(self, by_queue: dict[Queue, list[Delivery]]) -> None:
         broker, branch = self.branch.branches.host.broker, self.branch
-        paths, chosen = paths_of(branch.transaction.routes)
+        paths, chosen = paths_of(each.route for each in branch.transaction.publications)
         accepted = tuple((queue.number, len(deliveries)) for queue, deliveries in by_queue.items())
         self.outline = Outline(accepted, paths)
         self._keep_record()
@@ -103,8 +104,8 @@ class Prepared:
         append, wall = self.log.append, broker.clock.wall()
         for delivery in branch.accepted:
             append(delivery.message, wall, packed_place(delivery))
-        for place, (_, message) in zip(chosen, branch.transaction.routes, strict=True):
-            append(message, wall, place)
+        for place, each in zip(chosen, branch.transaction.publications, strict=True):
+            append(each.message, wall, place)
 
     def keep_in(self, journal: Journal, number: int) -> None:
         """Keep the branch in the store."""
@@ -157,7 +158,7 @@ class Prepared:
         queues = {queue.number: queue for queue in host.queues.values() if queue.number}
         owners = [queues.get(number) for number, _ in outline.accepted]
         ends = list(accumulate(count for _, count in outline.accepted))
-        routes = dict(enumerate(route_of(path, queues, host.exchanges) for path in outline.paths))
+        paths = [(path, route_of(path, queues, host.exchanges)) for path in outline.paths]
         journal, found = host.broker.journal, 0
         assert isinstance(journal, Journal), "a recovered branch has a journal"
         assert self.log is not None, "a recovered branch has a log"
@@ -168,9 +169,16 @@ class Prepared:
             for offset, position, message in placed(reader, spans, journal.encoding):
                 place = bisect_right(ends, offset)
                 if place == len(owners):
-                    if (route := routes.get(position)) is None:
+                    if position >= len(paths):
                         continue
-                    self.branch.transaction.routes.append((route, message.repeated() if repeats else message))
+                    path, route = paths[position]
+                    exchange = host.exchanges.get(message.exchange)
+                    if exchange is not None and has_lost_all(path, route):
+                        route = walk(exchange, message)
+                    again = message.repeated() if repeats else message
+                    self.branch.transaction.publications.append(
+                        Publication(host, message.exchange, route, again)
+                    )
                 elif (owner := owners[place]) is not None:
                     self._take_again(owner, position, message)
                 found += 1
@@ -192,10 +200,10 @@ def fresh(delivery: Delivery) -> Delivery:
     return found
 
 
-def paths_of(routes: Iterable[tuple[Route, Message]]) -> tuple[tuple[Path, ...], list[int]]:
+def paths_of(routes: Iterable[Route]) -> tuple[tuple[Path, ...], list[int]]:
     """Return the distinct paths of routes, and the index of each message's path."""
     known: dict[tuple[tuple[Queue, ...], tuple[Exchange, ...], bool], int] = {}
-    chosen = [known.setdefault((each.queues, each.keepers, each.handled), len(known)) for each, _ in routes]
+    chosen = [known.setdefault((each.queues, each.keepers, each.handled), len(known)) for each in routes]
     paths = [
         Path(
             tuple(queue.number for queue in queues if queue.number),
@@ -215,6 +223,11 @@ def route_of(path: Path, queues: Mapping[int, Queue], exchanges: Mapping[str, Ex
         tuple(exchanges[name] for name in path.keepers if name in exchanges),
         lasting=False,
     )
+
+
+def has_lost_all(path: Path, left: Route) -> bool:
+    """Return whether a path led somewhere, and nothing is left of that: its messages are routed anew."""
+    return not left.queues and bool(path.queues or (path.handled and len(left.keepers) < len(path.keepers)))
 
 
 def placed(

@@ -96,6 +96,39 @@ def test_messages_are_routed_when_they_come(bench: ClientBench, tx: ClientSessio
     assert waiting(bench) == [b"1"]
 
 
+def test_s125_a_queue_that_was_declared_again_gets_its_messages(
+    bench: ClientBench, tx: ClientSession
+) -> None:
+    tx.publish("q", b"1")
+    tx.call(c.QueueDelete("q"))
+    tx.declare("q")
+    commit(tx)
+    assert waiting(bench) == [b"1"]
+
+
+def test_s125_a_message_whose_queue_is_gone_goes_to_the_alternate_exchange(
+    bench: ClientBench, tx: ClientSession
+) -> None:
+    tx.declare("spare")
+    tx.bind("spare", "amq.fanout", "")
+    tx.call(c.ExchangeDeclare("x", "direct", alternate_exchange="amq.fanout"))
+    tx.bind("q", "x", "k")
+    tx.publish("k", b"1", "x")
+    tx.call(c.QueueDelete("q"))
+    commit(tx)
+    assert waiting(bench, "spare") == [b"1"]
+
+
+def test_s125_one_that_nothing_takes_any_more_fails_the_commit(bench: ClientBench, tx: ClientSession) -> None:
+    tx.declare("other")
+    tx.publish("other", b"1")
+    tx.publish("q", b"2")
+    tx.call(c.QueueDelete("q"))
+    tx.send(c.TxCommit())
+    assert tx.ended().code == c.ERROR_CODE_NOT_FOUND
+    assert waiting(bench, "other") == []
+
+
 def test_a_commit_is_all_or_nothing(bench: ClientBench, tx: ClientSession) -> None:
     tx.declare("full", {"x-max-length": 2, "x-overflow": "reject-publish"})
     inbox_of(bench, tx, 1)

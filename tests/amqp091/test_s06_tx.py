@@ -7,7 +7,7 @@ import pytest
 from leveret.exchanges.standard import STANDARD
 from leveret.plugins.delayed_message import DelayedMessage
 from leveret.protocols.amqp091.codec import methods as m
-from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable
 from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 
@@ -67,13 +67,52 @@ def test_s122_they_are_routed_when_they_are_published() -> None:
     assert channel.bodies("q") == [b"bound"]
 
 
-def test_s122_a_queue_that_is_gone_at_commit_gets_nothing() -> None:
+@pytest.mark.parametrize("arguments", [{}, {"x-queue-type": "quorum"}, {"x-queue-type": "stream"}])
+def test_s125_a_queue_that_was_declared_again_gets_its_messages_at_commit(arguments: FieldTable) -> None:
     channel = transactional()
     channel.publish("", "q", b"x", mandatory=True)
     channel.does(m.QueueDelete("q"))
-    channel.declare("q")
+    channel.declare("q", durable=bool(arguments), arguments=arguments)
     channel.does(m.TxCommit())
-    assert channel.bodies("q") == []
+    queue = channel.peer.bench.queue("q")
+    assert (queue.ready, queue.published) == (1, 1)
+
+
+def test_s125_a_mandatory_message_whose_queue_is_gone_at_commit_is_returned() -> None:
+    channel = transactional()
+    channel.publish("", "nowhere", b"1", mandatory=True)
+    channel.publish("", "q", b"2", mandatory=True)
+    channel.publish("", "q", b"3")
+    channel.publish("", "nowhere", b"4", mandatory=True)
+    channel.does(m.QueueDelete("q"))
+    channel.send(m.TxCommit())
+    *returned, ok = channel.all()
+    assert [each.body for each in returned] == [b"1", b"2", b"4"]
+    assert [each.method.reply_code for each in returned] == [m.NO_ROUTE] * 3
+    assert ok == m.TxCommitOk()
+    channel.does(m.TxCommit())
+
+
+def test_s125_one_with_an_alternate_goes_there_and_is_not_returned() -> None:
+    channel = transactional()
+    channel.declare("spare")
+    channel.exchange("ae", "fanout")
+    channel.bind("spare", "ae")
+    channel.exchange("x", arguments={"alternate-exchange": "ae"})
+    channel.bind("q", "x", "k")
+    channel.publish("x", "k", b"x", mandatory=True)
+    channel.does(m.QueueDelete("q"))
+    channel.does(m.TxCommit())
+    assert channel.bodies("spare") == [b"x"]
+
+
+def test_s125_what_is_rolled_back_is_not_returned() -> None:
+    channel = transactional()
+    channel.publish("", "q", b"x", mandatory=True)
+    channel.publish("", "nowhere", b"y", mandatory=True)
+    channel.does(m.QueueDelete("q"))
+    channel.does(m.TxRollback())
+    channel.does(m.TxCommit())
 
 
 def test_s122_missing_exchanges_and_permissions_are_found_when_publishing() -> None:

@@ -224,16 +224,32 @@ def test_a_commit_that_a_full_queue_would_refuse_in_part_is_refused_as_a_whole(
     assert (bench.queue("q").unsettled, bench.queue("q").ready) == (0, 0)
 
 
-def test_the_queues_that_are_left_get_their_messages(
-    bench: ClientBench, session: Session, control: Control
+@pytest.mark.parametrize("settled", [True, False])
+def test_s125_a_message_whose_queue_is_gone_rolls_its_transaction_back(
+    bench: ClientBench, session: Session, control: Control, settled: bool
 ) -> None:
-    """A queue that was deleted since it was posted to is left out, as if the message had been there."""
+    """Its outcome, accepted, cannot be kept."""
     tx, sender = control.declare(), session.sender()
     for queue in ("q", "r"):
-        sender.publish(p.Properties(to=f"/queues/{queue}"), data(b"a"), state=in_tx(tx))
+        sender.publish(p.Properties(to=f"/queues/{queue}"), data(b"a"), state=in_tx(tx), settled=settled)
     bench.host.delete_queue(bench.queue("q"))
+    rejected = control.commit(tx)
+    assert told(rejected.error) == (
+        "amqp:transaction:rollback the transaction was rolled back: "
+        "nothing takes a message to exchange '' with key 'q' any more"
+    )
+    assert bodies_of(bench, "r") == []
+
+
+def test_s125_a_queue_that_was_declared_again_gets_its_messages(
+    bench: ClientBench, session: Session, control: Control
+) -> None:
+    tx, sender = control.declare(), session.sender()
+    sender.publish(p.Properties(to="/queues/q"), data(b"a"), state=in_tx(tx))
+    bench.host.delete_queue(bench.queue("q"))
+    declare(bench, "q")
     assert control.commit(tx) == p.Accepted()
-    assert bodies_of(bench, "r") == [b"a"]
+    assert bodies_of(bench, "q") == [b"a"]
 
 
 @pytest.mark.parametrize("settled", [True, False])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from leveret.exchanges.exchange_type import Exchange
 from leveret.exchanges.standard import STANDARD
+from leveret.limits import QueueLimits
 from leveret.queues.queue import Queue
 from leveret.transaction import Transaction
 from tests.core.fakes import FakeConsumer, Holding, waiting
@@ -84,11 +85,85 @@ def test_a_queue_that_was_deleted_in_between_is_left_out_and_the_others_are_serv
 ) -> None:
     gone, stays = bench.queue("gone"), bench.queue("stays")
     exchange = fanout(bench, gone, stays)
-    tx.publish(bench.broker, exchange, message("", b"a"))
+    lost: list[str] = []
+    tx.publish(bench.broker, exchange, message("", b"a"), partial(lost.append, "a"))
     bench.host.delete_queue(gone)
-    bench.queue("gone")  # another one
-    assert tx.commit() == 0
-    assert (gone.ready, stays.ready, bench.host.queue("gone").ready) == (0, 1, 0)
+    assert (tx.stray(), tx.commit()) == ("", 0)
+    assert (gone.ready, stays.ready, lost, exchange.surplus) == (0, 1, [], 0)
+
+
+def test_s125_a_queue_that_was_declared_again_gets_its_messages_whether_it_is_bound_or_not(
+    bench: CoreBench, tx: Transaction
+) -> None:
+    stays, before = bench.queue("stays"), bench.queue("q")
+    exchange = fanout(bench, before, stays)
+    tx.publish(bench.broker, exchange, message("", b"a"))
+    tx.publish(bench.broker, bench.host.default_exchange, message("q", b"b"))
+    bench.host.delete_queue(before)
+    again = bench.queue("q", x_max_length=1, x_overflow="reject-publish")
+    assert tx.obstacle() is again
+    again.apply(QueueLimits())
+    assert (tx.obstacle(), tx.commit()) == (None, 0)
+    assert (before.ready, waiting(again), waiting(stays)) == (0, "a b", "a")
+
+
+def test_s125_a_message_whose_queue_is_gone_is_unroutable_at_the_commit(
+    bench: CoreBench, tx: Transaction
+) -> None:
+    queue, lost = bench.queue(), list[str]()
+    exchange = fanout(bench, queue)
+    for body in ("a", "b"):
+        assert tx.publish(bench.broker, exchange, message("", body.encode()), partial(lost.append, body))
+    bench.host.delete_queue(queue)
+    assert tx.stray() == "nothing takes a message to exchange 'x' with key '' any more"
+    assert (tx.commit(), lost, exchange.unroutable, exchange.surplus) == (0, ["a", "b"], 2, 0)
+
+
+def test_s125_one_whose_queue_is_gone_goes_to_the_alternate_exchange(
+    bench: CoreBench, tx: Transaction
+) -> None:
+    queue, other, lost = bench.queue(), bench.queue("other"), list[str]()
+    fanout(bench, other, name="spare")
+    exchange = bench.host.declare_exchange("x", "fanout", arguments={"alternate-exchange": "spare"})
+    bench.host.bind(exchange, queue, "")
+    tx.publish(bench.broker, exchange, message("", b"a"), partial(lost.append, "a"))
+    bench.host.delete_queue(queue)
+    assert not tx.stray()
+    tx.commit()
+    assert (waiting(other), lost, exchange.unroutable) == ("a", [], 0)
+
+
+def test_s125_one_whose_queue_and_exchange_are_gone_is_unroutable(bench: CoreBench, tx: Transaction) -> None:
+    queue, lost = bench.queue(), list[str]()
+    tx.publish(bench.broker, fanout(bench, queue), message("", b"a"), partial(lost.append, "a"))
+    bench.host.delete_exchange("x")
+    assert not tx.stray()  # the queue is there
+    bench.host.delete_queue(queue)
+    assert (tx.commit(), lost) == (0, ["a"])
+
+
+def test_s125_what_an_exchange_was_to_hold_goes_to_the_one_that_is_declared_again(
+    bench: CoreBench, tx: Transaction
+) -> None:
+    lost: list[str] = []
+    exchange = bench.host.declare_exchange("h", "x-holding")
+    tx.publish(bench.broker, exchange, message("", b"a"), partial(lost.append, "a"))
+    bench.host.delete_exchange("h")
+    assert tx.stray()
+    again = bench.host.declare_exchange("h", "x-holding")
+    assert isinstance(again.type, Holding)
+    assert (tx.stray(), tx.commit(), again.type.held, lost) == ("", 0, [b"a"], [])
+    tx.publish(bench.broker, again, message("", b"b"), partial(lost.append, "b"))
+    bench.host.delete_exchange("h")
+    assert (tx.commit(), lost) == (0, ["b"])
+
+
+def test_s122_one_that_was_unroutable_stays_so(bench: CoreBench, tx: Transaction) -> None:
+    lost: list[str] = []
+    exchange = bench.host.default_exchange
+    assert not tx.publish(bench.broker, exchange, message("q", b"a"), partial(lost.append, "a"))
+    queue = bench.queue("q")
+    assert (tx.stray(), tx.commit(), queue.ready, lost) == ("", 0, 0, ["a"])
 
 
 def test_x029_what_a_full_queue_refuses_is_counted_once_a_message(bench: CoreBench, tx: Transaction) -> None:

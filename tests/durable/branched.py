@@ -49,7 +49,9 @@ def has(branch: Branch | None) -> str:
     if branch is None:
         return ""
     accepted = b" ".join(each.message.body for each in branch.accepted).decode()
-    return accepted + " -> " + b" ".join(message.body for _, message in branch.transaction.routes).decode()
+    return (
+        accepted + " -> " + b" ".join(each.message.body for each in branch.transaction.publications).decode()
+    )
 
 
 def killed(site: Site) -> tuple[str, str, str]:

@@ -250,8 +250,8 @@ def test_what_arrives_after_a_start_stands_behind_what_is_rolled_back(site: Site
     assert positions == sorted(set(positions))
 
 
-def test_a_queue_deleted_or_made_anew_after_a_start_gets_nothing() -> None:
-    for verb in (Verb.COMMIT, Verb.ROLL_BACK):
+def test_s125_a_queue_made_anew_after_a_start_gets_what_is_committed() -> None:
+    for verb, expected in ((Verb.COMMIT, ("y", "x z", "")), (Verb.ROLL_BACK, ("", "", ""))):
         site = Site()
         swapping(site).ask("a", Verb.PREPARE)
         after = site.again()
@@ -259,12 +259,12 @@ def test_a_queue_deleted_or_made_anew_after_a_start_gets_nothing() -> None:
             after.host.delete_queue(after.host.queues[name])
             after.queue(name)
         assert Crew(after.host).ask("a", verb) is Verdict.OK
-        assert look(after) == ("", "", "")
-        assert look(after.again()) == ("", "", "")
+        assert look(after) == expected
+        assert look(after.again()) == expected
 
 
-def test_a_queue_deleted_before_a_start_is_left_out() -> None:
-    for verb, expected in ((Verb.COMMIT, "x z"), (Verb.ROLL_BACK, "")):
+def test_s125_a_queue_made_anew_before_a_start_gets_what_is_committed() -> None:
+    for verb, expected in ((Verb.COMMIT, ("y", "x z", "")), (Verb.ROLL_BACK, ("", "", ""))):
         site = Site()
         swapping(site).ask("a", Verb.PREPARE)
         site.host.delete_queue(site.host.queues["q"])
@@ -272,7 +272,7 @@ def test_a_queue_deleted_before_a_start_is_left_out() -> None:
         after = site.again()
         assert after.host.guest(Branches).get(xid("a")) is not None
         assert Crew(after.host).ask("a", verb) is Verdict.OK
-        assert look(after) == ("", expected, "")
+        assert look(after) == expected
         assert after.host.queues["q"].unsettled == 0
 
 

@@ -4,10 +4,10 @@
                    └────rollback──> messages forgotten, deliveries unsettled as before; it begins anew
 
 Messages are routed when they come (S122). A transfer completes when it is held: its completion only means that it will
-take part. A commit is all or nothing: if a queue has no room for all the messages that it would get, nothing takes
-effect and the session ends, as it does for a single message. Reject and release are not part of a transaction: they
-take effect at once, and cancel an accept of the same delivery in it. After a rollback the session still holds the
-deliveries that it had accepted.
+take part. A commit is all or nothing: if a queue has no room for all the messages that it would get, or a message has
+lost all its queues since (S125), nothing takes effect and the session ends, as it does for a single message. Reject
+and release are not part of a transaction: they take effect at once, and cancel an accept of the same delivery in it.
+After a rollback the session still holds the deliveries that it had accepted.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ class LocalTransaction(Work):
             raise SessionError(
                 c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, "the disk has no room for the transaction"
             )
+        if stray := self._tx.stray():
+            raise SessionError(c.ERROR_CODE_NOT_FOUND, stray)
         for delivery in self._accepted.by_id.values():
             self._tx.settle(delivery.accept)
         self._accepted.by_id.clear()

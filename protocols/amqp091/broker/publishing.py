@@ -11,6 +11,7 @@ returned as unroutable, if mandatory, where no such delivery waits for an answer
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker import REFUSED, TAKEN, UNROUTABLE, WORK_MAX, Outcome
@@ -359,8 +360,10 @@ class Publishing:
                 self._return(message, m.NO_ROUTE)
         elif flags & IMMEDIATE:
             tx.hold(lambda: self._publish_immediate(exchange, message, flags), message.size)
-        elif not tx.publish(self.broker, exchange, message) and flags & MANDATORY:
-            self._returns.append((message, m.NO_ROUTE))
+        elif flags & MANDATORY:
+            tx.publish(self.broker, exchange, message, partial(self._returns.append, (message, m.NO_ROUTE)))
+        else:
+            tx.publish(self.broker, exchange, message)
 
     def _publish_immediate(self, exchange: Exchange, message: Message, flags: int) -> bool:
         """Publish at the commit, when consumers are chosen. Returns False if a queue refused the message."""

@@ -115,6 +115,8 @@ class Transactions:
             raise _unknown(txn_id)
         if not fail and not work.failed and (full := work.tx.obstacle()) is not None:
             work.failed = f"{full.described} has no room for all of its messages"
+        if not fail and not work.failed:
+            work.failed = work.tx.stray()
         if not fail and not work.failed and not work.tx.fits_on_disk(self._broker):
             work.failed = "the disk has no room for its messages"
         refused = self._end(work, commit=not fail and not work.failed)

@@ -171,6 +171,47 @@ def test_messages_are_routed_when_they_are_published_and_queues_that_have_gone_a
         assert (waiting(there), waiting(late)) == ("1", "")
 
 
+@pytest.mark.parametrize("prepares", [False, True])
+def test_s125_a_queue_that_was_declared_again_gets_its_messages(prepares: bool, bench: CoreBench) -> None:
+    crew, before = Crew(bench.host), bench.queue()
+    crew.work("a", sends=[("q", b"1")])
+    if prepares:
+        assert crew.ask("a", Verb.PREPARE) is Verdict.OK
+    bench.host.delete_queue(before)
+    again = bench.queue()
+    assert crew.ask("a", Verb.COMMIT if prepares else Verb.COMMIT_AT_ONCE) is Verdict.OK
+    assert waiting(again) == "1"
+
+
+@pytest.mark.parametrize("verb", [Verb.PREPARE, Verb.COMMIT_AT_ONCE])
+def test_s125_a_branch_with_a_message_that_nothing_takes_any_more_is_rolled_back(
+    verb: Verb, bench: CoreBench
+) -> None:
+    source, target = bench.queue("source"), bench.queue()
+    bench.publish("source", b"taken")
+    crew = Crew(bench.host)
+    crew.work("a", takes=[source], sends=[("q", b"1")])
+    bench.host.delete_queue(target)
+    assert crew.ask("a", verb) is Verdict.ROLLED_BACK
+    assert waiting(source) == "taken"
+
+
+def test_s125_what_loses_its_queue_after_the_prepare_goes_to_the_alternate_exchange(bench: CoreBench) -> None:
+    target, spare = bench.queue(), bench.queue("spare")
+    alternate = bench.host.declare_exchange("ae", "fanout")
+    exchange = bench.host.declare_exchange("x", "fanout", arguments={"alternate-exchange": "ae"})
+    bench.host.bind(alternate, spare, "")
+    bench.host.bind(exchange, target, "")
+    crew = Crew(bench.host)
+    crew.session.start(xid("a"))
+    crew.branch("a").publish(exchange, mail("", b"1"))
+    crew.session.end(xid("a"))
+    assert crew.ask("a", Verb.PREPARE) is Verdict.OK
+    bench.host.delete_queue(target)
+    assert crew.ask("a", Verb.COMMIT) is Verdict.OK
+    assert waiting(spare) == "1"
+
+
 def test_what_is_unroutable_is_said_at_once(bench: CoreBench) -> None:
     crew = Crew(bench.host)
     crew.session.start(xid("a"))
