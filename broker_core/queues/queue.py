@@ -251,6 +251,11 @@ class Queue(CountedQueue):
     def avoid(self, delivery: Delivery, consumer: Consumer) -> None:
         """Never give a delivery to this attached consumer again. Called before its `release`."""
 
+    def unsend(self, delivery: Delivery, settled: bool) -> None:
+        """Let a delivery wait again that its consumer could not send; `settled`: it was to have no answer."""
+        if not settled:
+            self.release(delivery, failed=False, redelivered=False)
+
     @abstractmethod
     def reject(self, delivery: Delivery) -> None:
         """Dead-letter or drop a delivery that the consumer rejected. It is not redelivered."""

@@ -326,6 +326,16 @@ class WorkQueue(LanedQueue):
     def avoid(self, delivery: Delivery, consumer: Consumer) -> None:
         self.searched().avoid(delivery, consumer)
 
+    def unsend(self, delivery: Delivery, settled: bool) -> None:
+        if not settled or self.deleted:
+            super().unsend(delivery, settled)
+            return
+        again = Delivery(delivery.message, self, delivery.position, NEVER)  # the store forgets the other one
+        again.redelivered, again.attempts = delivery.redelivered, delivery.attempts
+        self.accepted -= 1
+        self.unsettled += 1
+        WorkQueue.take_back(self, again)
+
     def hand_back(self, delivery: Delivery) -> None:
         self.release(delivery, until=self.due_after(delivery.attempts + 1, False))
 
