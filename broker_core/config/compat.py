@@ -150,6 +150,11 @@ class UndeliverableHere(Enum):
     DEAD_LETTER = "dead-letter"
 
 
+class LinkErrors(Enum):
+    LINK = "link"
+    SESSION = "session"
+
+
 class PrefetchSize(Enum):
     REFUSE = "refuse"
     SERVE = "serve"
@@ -363,6 +368,12 @@ class Compat(Record):
         "An AMQP 1.0 sender whose queue is deleted: detached, or kept, with its messages released.",
         OrphanedSender.DETACH,
     )
+    link_errors: LinkErrors = key(
+        Choice(LinkErrors),
+        "An AMQP 1.0 attach or message without permission, and a message that is too large for its receiver: refused, "
+        "rejected, or the end of the link; or the end of the session.",
+        LinkErrors.LINK,
+    )
     undeliverable_here: UndeliverableHere = key(
         Choice(UndeliverableHere),
         "What an AMQP 1.0 receiver gives back as `modified` with `undeliverable-here`: requeued for other receivers, "
@@ -550,6 +561,7 @@ EVERY_4: Final[Mapping[str, object]] = {
     "memory_watermark": 0.6,
     "without_sasl": "refuse",
     "first_delivery_pause_ms": 20,
+    "link_errors": "session",
     "undeliverable_here": "dead-letter",
     "single_active_takeover": True,
 }
@@ -602,6 +614,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "address_v1": True,
         "message_size_max": 128 * MIB,
         "orphaned_sender": "release",
+        "link_errors": "session",
         "product": "rabbitmq-3.13",
     },
     "rabbitmq-4.0": {**BEFORE_4_3, "product": "rabbitmq-4.0"},

@@ -57,8 +57,8 @@ def test_what_a_sender_says_besides_is_not_kept(bench: ClientBench) -> None:
 def test_the_name_of_a_link_is_short(bench: ClientBench) -> None:
     session = session_of(bench)
     session.receiver(QUEUE, name="n" * 1024)
-    session.ask_receiver(QUEUE, name="n" * 1025)
-    assert session.refusal() == "amqp:invalid-field the name of a link has more than 1024 characters"
+    refused = session.ask_receiver(QUEUE, name="n" * 1025)
+    assert refused.refusal() == "amqp:invalid-field the name of a link has more than 1024 characters"
 
 
 def test_the_address_that_a_management_pair_keeps_is_short(bench: ClientBench) -> None:
@@ -98,10 +98,10 @@ def test_no_message_is_part_of_a_transaction_with_a_long_name(bench: ClientBench
 def test_a_default_outcome_that_could_not_be_applied_is_refused() -> None:
     bench = filled(1)
     session = session_of(bench)
-    session.ask_receiver(
+    refused = session.ask_receiver(
         p.Source(address=QUEUE, default_outcome=p.Modified(message_annotations={Symbol("a"): 1}))
     )
-    assert session.refusal().startswith("amqp:invalid-field reserved annotation key")
+    assert refused.refusal().startswith("amqp:invalid-field Attach refused: reserved annotation key")
     assert not bench.queue("q").consumers
 
 
@@ -221,8 +221,8 @@ def test_who_may_not_make_a_subscription_does_not_come_back_to_one(bench: Client
     source = p.Source(address="/exchanges/amq.topic/k", durable=2, capabilities=[Symbol("topic")])
     mine = session_of(bench).receiver(source, name="sub")
     session = session_of(bench, bench.user("ann", **{lacking: "other"}))
-    session.attach(Receiver(session, "sub"), source=None, target=p.Target())
-    assert session.refusal().startswith(
+    refused = session.attach(Receiver(session, "sub"), source=None, target=p.Target())
+    assert refused.refusal().startswith(
         f"amqp:unauthorized-access {lacking} access to queue 'amq.sub-test/sub'"
     )
     mine.peer.read()

@@ -314,6 +314,6 @@ def test_a_message_that_never_ends_is_kept_up_to_the_largest_one():
         session.send(p.Transfer(handle=0, delivery_id=90, delivery_tag=b"endless", more=True), b"x" * 1000)
         a.must_be_bounded(attacker)
         attacker.read()
-    assert session.ended is not None
-    assert session.ended.error.condition == p.LINK_MESSAGE_SIZE_EXCEEDED
+    [detach] = attacker.taken(p.Detach)
+    assert detach.error.condition == p.LINK_MESSAGE_SIZE_EXCEEDED
     assert attacker.front.wire.partial_size == 0

@@ -16,7 +16,6 @@ from .machine import (
     begun,
     credits_heard,
     detach_heard,
-    end_heard,
     flow,
     message,
     octets,
@@ -301,14 +300,16 @@ def test_s173_what_is_sent_must_fit_the_senders_settle_mode(
 
 
 @pytest.mark.parametrize("pieces", [[11], [10, 1], [3, 3, 5], [11, 0]])
-def test_s172_a_message_above_the_maximum_ends_the_session_as_soon_as_it_is(pieces: Sequence[int]) -> None:
+def test_s172_a_message_above_the_maximum_ends_the_link_as_soon_as_it_is(pieces: Sequence[int]) -> None:
     peer = receiving(Tuning(message_size_max=10))
     for place, size in enumerate(pieces):
         first = place == 0
         peer.says(transfer(0 if first else None, bytes(size), tag=b"t" if first else None, more=True))
     text = "message size (11 bytes) > maximum message size (10 bytes)"
-    assert end_heard(peer) == ("amqp:link:message-size-exceeded", text)
-    assert peer.called() == [("detached", "in", False), ("ended", 0)]
+    assert detach_heard(peer) == ("amqp:link:message-size-exceeded", text)
+    assert peer.called() == [("detached", "in", False)]
+    peer.says(transfer(None, bytes(5), more=False))  # what is under way is dropped
+    assert peer.hears_all() == []
     assert peer.connection.partial_size == 0
 
 

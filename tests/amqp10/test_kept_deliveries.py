@@ -617,7 +617,7 @@ def test_a_deleted_queue_takes_what_is_kept_of_it_along() -> None:
     assert termini_of(bench.host).octets_kept == 0
 
 
-def test_a_message_that_the_receiver_takes_no_more_ends_the_session() -> None:
+def test_a_message_that_the_receiver_takes_no_more_ends_the_link() -> None:
     """S172. It is requeued."""
     bench = ClientBench(PATIENT)
     declare(bench, "q")
@@ -626,9 +626,9 @@ def test_a_message_that_the_receiver_takes_no_more_ends_the_session() -> None:
     got = receiver(session).get()
     session.peer.drop()
     session = session_of(bench)
-    receiver(session, unsettled={got.tag: None}, max_message_size=100)
+    link = receiver(session, unsettled={got.tag: None}, max_message_size=100)
     bench.advance(0)
-    assert session.refusal().startswith("amqp:link:message-size-exceeded")
+    assert link.refusal().startswith("amqp:link:message-size-exceeded")
     assert counts(bench) == (1, 0)
 
 

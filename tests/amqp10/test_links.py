@@ -8,11 +8,10 @@ import pytest
 
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
-from leveret.protocols.amqp10.machine.connection import State
 from leveret.protocols.amqp10.machine.contract import Tuning
 from leveret.protocols.amqp10.machine.link import Link
 
-from .machine import MANY, Peer, begun, disposition, flow, receiver, sender, transfer
+from .machine import MANY, Peer, begun, disposition, flow, of_error, receiver, sender, transfer
 
 BOTH = pytest.mark.parametrize("attach", [sender, receiver])
 NAMES = {sender: "in", receiver: "out"}
@@ -205,15 +204,17 @@ def test_a_link_that_ends_while_it_is_attached_tells_the_owner_it_gets(
 
 
 @BOTH
-def test_an_attach_that_does_not_fit_into_the_peers_frames_ends_the_session(
+def test_an_attach_that_does_not_fit_into_the_peers_frames_is_refused(
     attach: Callable[..., p.Attach],
 ) -> None:
     peer = begun(max_frame_size=512).says(
         attach(source=p.Source(address="s" * 300), target=p.Target(address="t" * 300))
     )
-    end = peer.hears_one(p.End)
-    assert end.error.condition == "amqp:frame-size-too-small"  # type: ignore[attr-defined]
-    assert peer.connection.state is State.OPEN
+    ours, detach = peer.hears()
+    assert isinstance(ours, p.Attach)
+    assert (ours.source, ours.target) == (None, None)
+    assert isinstance(detach, p.Detach)
+    assert of_error(detach.error)[0] == "amqp:frame-size-too-small"
 
 
 @BOTH

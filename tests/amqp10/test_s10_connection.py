@@ -377,20 +377,19 @@ def test_x086_a_wrong_secret_is_refused() -> None:
     assert "wrong" not in str(refused.value)
 
 
-def test_x086_receivers_that_may_no_longer_read_end_with_their_session() -> None:
+def test_x086_receivers_that_may_no_longer_read_are_detached() -> None:
     bench = ClientBench()
     bench.user("ann")
     declare(bench, "mine")
     declare(bench, "yours")
     peer = Peer(bench).open("ann")
-    staying, going = peer.begin(), peer.begin()
-    staying.receiver("/queues/mine")
-    going.receiver("/queues/yours")
+    session = peer.begin()
+    staying, going = session.receiver("/queues/mine"), session.receiver("/queues/yours")
     bench.broker.access.set_permissions("ann", "/", "", "", "^mine$")
     peer.front.change_secret(b"ann")
     why = "read access to queue 'yours' in vhost '/' refused for user 'ann'"
     assert going.refusal() == f"amqp:unauthorized-access {why}"
-    assert staying.ended is None
+    assert (session.ended, staying.detached) == (None, None)
 
 
 # The end.

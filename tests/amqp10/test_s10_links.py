@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import SETTLED
 from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, receiver, taken
@@ -358,24 +359,25 @@ def test_s177_a_refused_receiver_is_answered_without_a_source_and_the_session_go
     assert taken(session.receiver(QUEUE, credit=1)) == [0]
 
 
-def test_s182_whoever_may_not_read_loses_the_session() -> None:
+def test_s182_whoever_may_not_read_is_refused() -> None:
     bench = filled(1)
     session = session_of(bench, bench.user("ann", read="other"))
-    session.ask_receiver(QUEUE)
+    link = session.ask_receiver(QUEUE)
     why = "read access to queue 'q' in vhost '/' refused for user 'ann'"
-    assert session.refusal() == f"amqp:unauthorized-access {why}"
-    assert not bench.queue("q").consumers
+    assert link.attached.source is None
+    assert link.refusal() == f"amqp:unauthorized-access {why}"
+    assert (session.ended, len(bench.queue("q").consumers)) == (None, 0)
 
 
-def test_whoever_may_not_read_any_more_loses_the_session() -> None:
+def test_whoever_may_not_read_any_more_loses_the_link() -> None:
     """The like of X008."""
     bench = filled(1)
     link = receiver(bench, credit=0)
     session = session_of(bench, bench.user("ann"))
-    session.receiver(QUEUE)
+    theirs = session.receiver(QUEUE)
     bench.broker.access.set_permissions("ann", "/", ".*", ".*", "other")
     session.peer.front.change_secret(b"ann")
-    assert session.refusal().startswith("amqp:unauthorized-access read access to queue 'q'")
+    assert theirs.refusal().startswith("amqp:unauthorized-access read access to queue 'q'")
     assert len(bench.queue("q").consumers) == 1
     link.want(1)
     assert taken(link) == [0]
@@ -389,3 +391,36 @@ def test_x025_a_session_has_no_more_consumers_than_the_node_allows() -> None:
     assert refusal == "amqp:resource-limit-exceeded reached maximum (2) of consumers per channel"
     first.detach()
     session.receiver(QUEUE)
+
+
+@pytest.mark.parametrize("role", ["sender", "receiver"])
+def test_an_attach_that_does_not_fit_the_peers_frames_leaves_the_session_and_nothing_behind(
+    role: str,
+) -> None:
+    bench = filled(1)
+    session = Peer(bench).open(max_frame_size=512).begin()
+    dynamic = {"dynamic": True, "capabilities": [Symbol("temporary-queue")]}
+    if role == "sender":
+        refused = session.ask_sender(p.Target(**dynamic), name="n" * 430)
+    else:
+        refused = session.ask_receiver(p.Source(**dynamic), name="n" * 430)
+    assert refused.refusal().startswith("amqp:frame-size-too-small")
+    assert session.ended is None
+    assert [*bench.host.queues] == ["q"]
+    assert taken(session.receiver(QUEUE, credit=1)) == [0]
+
+
+def test_a_management_link_that_does_not_fit_the_peers_frames_may_be_attached_again() -> None:
+    session = Peer(ClientBench()).open(max_frame_size=512).begin()
+    paired = {"properties": {"paired": True}, "name": "pair", "snd_settle_mode": SETTLED}
+    long = p.Source(address="n", capabilities=[Symbol("x" * 600)])
+    refused = session.ask_sender("/management", source=long, **paired)
+    assert refused.refusal().startswith("amqp:frame-size-too-small")
+    session.sender("/management", source=p.Source(address="n"), **paired)
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "\u2713" * 255])
+def test_the_open_of_a_node_with_a_long_name_fits_the_peers_frames(name: str) -> None:
+    peer = Peer(ClientBench(f'node.name = "{name}"')).open(max_frame_size=512)
+    assert name.startswith(peer.opened.container_id)
+    assert len(peer.opened.encode()) + 8 <= 512

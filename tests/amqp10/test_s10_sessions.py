@@ -187,8 +187,10 @@ def use_up(sender: Sender) -> int:
     return sent
 
 
-def test_s172_a_message_that_is_too_large_ends_the_session() -> None:
-    bench = declared(ClientBench("limits.message_size_max = 1000"), ["q"])
+@pytest.mark.parametrize("ends", ["link", "session"])
+def test_s172_a_message_that_is_too_large_ends_the_link_or_the_session(ends: str) -> None:
+    toml = f'limits.message_size_max = 1000\ncompat.link_errors = "{ends}"'
+    bench = declared(ClientBench(toml), ["q"])
     sender = session_of(bench).sender("/queues/q")
     assert sender.attached.max_message_size == 1000
     largest = data(bytes(1000 - 8))
@@ -196,7 +198,8 @@ def test_s172_a_message_that_is_too_large_ends_the_session() -> None:
     assert sender.publish(largest) == p.Accepted()
     sender.send(data(bytes(1000 - 7)))
     why = "message size (1001 bytes) > maximum message size (1000 bytes)"
-    assert sender.session.refusal() == f"amqp:link:message-size-exceeded {why}"
+    ended = sender if ends == "link" else sender.session
+    assert ended.refusal() == f"amqp:link:message-size-exceeded {why}"
     assert bench.queue("q").ready == 1
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import channel_of
-from tests.amqp10.client import SETTLED
+from tests.amqp10.client import SETTLED, UNSETTLED
 from tests.amqp10.consuming import QUEUE, fill, filled, left, receiver, source, taken
 from tests.amqp10.peer import Peer, declare, declared, session_of
 from tests.harness.bench import ClientBench
 
+PERSISTENT = BasicProperties(delivery_mode=2)
+
 # Sizes, ranks, turns.
 
 
-def test_s172_a_message_too_large_for_the_receiver_ends_the_session() -> None:
+def test_s172_a_message_too_large_for_the_receiver_ends_the_link() -> None:
     bench = declared(ClientBench(), ["q"])
     channel = channel_of(bench)
     channel.publish("", "q", bytes(1000))
@@ -22,12 +25,15 @@ def test_s172_a_message_too_large_for_the_receiver_ends_the_session() -> None:
     link = receiver(bench, credit=1, max_message_size=2000)
     assert len(link.get().body) == 1000
     link.want(1)
-    refusal = link.session.refusal()
+    other = link.session.receiver(QUEUE, credit=0)
+    refusal = link.refusal()
     assert refusal.startswith("amqp:link:message-size-exceeded message size (30")
     assert refusal.endswith(" bytes) > maximum message size (2000 bytes)")
     queue = bench.queue("q")
-    assert (queue.ready, queue.unsettled, len(queue.consumers)) == (2, 0, 0)
-    assert len(receiver(bench, credit=2).all()) == 2
+    assert (queue.ready, queue.unsettled, len(queue.consumers)) == (2, 0, 1)
+    other.want(2)
+    _, got = other.all()
+    assert (len(got.body), got.header.first_acquirer, got.header.delivery_count or 0) == (3000, True, 0)
 
 
 def test_s172_a_message_that_is_just_not_too_large_comes() -> None:
@@ -37,19 +43,29 @@ def test_s172_a_message_that_is_just_not_too_large_comes() -> None:
         channel.publish("", "q", b"x")
     size = len(receiver(bench, credit=1, snd_settle_mode=SETTLED).get().octets)
     assert receiver(bench, credit=1, snd_settle_mode=SETTLED, max_message_size=size).get().body == b"x"
-    refusal = receiver(bench, credit=1, max_message_size=size - 1).session.refusal()
+    refusal = receiver(bench, credit=1, max_message_size=size - 1).refusal()
     assert refusal.startswith("amqp:link:message-size-exceeded")
 
 
-def test_a_message_too_large_for_one_receiver_is_not_tried_for_ever() -> None:
+@pytest.mark.parametrize("mode", [UNSETTLED, SETTLED])
+@pytest.mark.parametrize("type_", ["classic", "quorum"])
+def test_s172_a_message_too_large_for_one_receiver_is_neither_lost_nor_a_failed_delivery(
+    mode: int, type_: str
+) -> None:
     bench = ClientBench()
-    declare(bench, "dead")
-    arguments = {"x-delivery-limit": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-    declare(bench, "q", arguments=arguments)
-    channel_of(bench).publish("", "q", bytes(3000))
-    for _ in range(2):
-        receiver(bench, credit=1, max_message_size=100).session.refusal()
-    assert (bench.queue("q").ready, bench.queue("dead").ready) == (0, 1)
+    arguments = {"x-delivery-limit": 1, "x-queue-type": type_}
+    declare(bench, "q", durable=True, arguments=arguments)
+    channel = channel_of(bench)
+    channel.publish("", "q", bytes(3000), PERSISTENT)
+    channel.publish("", "q", b"small", PERSISTENT)
+    for _ in range(3):
+        link = receiver(bench, credit=1, max_message_size=100, snd_settle_mode=mode)
+        assert link.refusal().startswith("amqp:link:message-size-exceeded")
+    queue = bench.queue("q")
+    assert (queue.ready, queue.unsettled, queue.accepted) == (2, 0, 0)
+    got = receiver(bench, credit=2).all()
+    assert [len(each.body) for each in got] == [3000, 5]
+    assert not got[0].header.delivery_count
 
 
 def test_a_higher_priority_is_served_first() -> None:

@@ -70,8 +70,11 @@ def test_s182_s211_a_dynamic_target_needs_both_permissions(bench: ClientBench) -
     ):
         bench.user("ann", **permissions)
         session = session_of(bench, "ann")
-        session.ask_sender(dynamic("temporary-queue"))
-        assert session.refusal().startswith(f"amqp:unauthorized-access {what}")
+        assert (
+            session.ask_sender(dynamic("temporary-queue"))
+            .refusal()
+            .startswith(f"amqp:unauthorized-access {what}")
+        )
         assert set(bench.host.queues) == {"q"}
 
 

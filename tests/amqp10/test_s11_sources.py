@@ -166,8 +166,8 @@ def test_s211_somebody_else_may_not_read_from_it() -> None:
 def test_s211_a_dynamic_source_needs_the_permission_to_configure() -> None:
     bench = ClientBench()
     session = session_of(bench, bench.user("ann", configure="other"))
-    session.ask_receiver(p.Source(dynamic=True, capabilities=[Symbol("temporary-queue")]))
-    assert session.refusal().startswith("amqp:unauthorized-access configure access to queue 'amq.dyn-")
+    refused = session.ask_receiver(p.Source(dynamic=True, capabilities=[Symbol("temporary-queue")]))
+    assert refused.refusal().startswith("amqp:unauthorized-access configure access to queue 'amq.dyn-")
     assert not bench.host.queues
 
 
@@ -316,8 +316,9 @@ def test_a_receiver_whose_filters_do_not_fit_its_frames_leaves_nothing_behind() 
     bench = coloured()
     session = Peer(bench).open(max_frame_size=512).begin()
     selector = Described(SELECTOR_CODE, f"colour = '{'x' * 600}'")
-    session.ask_receiver(source(filter={"s": selector}))
-    assert session.refusal().startswith("amqp:frame-size-too-small")
+    assert (
+        session.ask_receiver(source(filter={"s": selector})).refusal().startswith("amqp:frame-size-too-small")
+    )
     assert not bench.queue("q").consumers
 
 

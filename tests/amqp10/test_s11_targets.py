@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 
 from leveret.protocols.amqp10.broker.publishing import AIMS_MAX, aims_of
@@ -9,7 +11,8 @@ from leveret.protocols.amqp10.codec import performatives as p
 from tests.harness.bench import ClientBench
 
 from .client import SETTLED, Sender
-from .parts import annotations, data
+from .controller import Control, in_tx
+from .parts import annotations, data, told
 from .peer import Peer, bind, declare, declared, session_of
 from .samples import BAD_ADDRESSES
 
@@ -133,21 +136,60 @@ def test_an_exclusive_queue_can_be_sent_to_by_everybody(bench: ClientBench) -> N
     ("address", "name"),
     [("/exchanges/x/key", "x"), ("/queues/q", "amq.default"), ("/exchanges/nowhere", "nowhere")],
 )
-def test_s182_s184_without_permission_to_write_the_session_ends(
+def test_s182_s184_without_permission_to_write_the_attach_is_refused_or_the_message_rejected(
     bench: ClientBench, address: str, name: str
 ) -> None:
     bench.host.declare_exchange("x", "fanout")
     bench.user("ann", write="^$")
     why = f"write access to exchange '{name}' in vhost '/' refused for user 'ann'"
     session = session_of(bench, "ann")
-    session.ask_sender(address)
-    assert session.refusal() == f"amqp:unauthorized-access {why}"
+    refused = session.ask_sender(address)
+    assert refused.attached.target is None
+    assert refused.refusal() == f"amqp:unauthorized-access {why}"
+    sender, other = session.sender(None), session.receiver("/queues/q")
+    for _ in range(400):  # its credit comes back
+        assert sender.rejection(to(address), HELLO) == f"amqp:unauthorized-access {why}"
+    number = sender.send(to(address), HELLO, settled=True)
+    assert sender.refusal() == f"amqp:unauthorized-access {why}"
+    assert sender.detached.error.info == {"delivery-tag": pack(">I", number)}
+    assert (session.ended, other.detached) == (None, None)
+
+
+@pytest.mark.parametrize("profile", ["rabbitmq-3.13", "rabbitmq-4.0", "rabbitmq-4"])
+def test_s182_in_the_profiles_of_rabbitmq_the_session_ends(profile: str) -> None:
+    bench = ClientBench(f'compat.profile = "{profile}"')
+    declare(bench, "q", durable=True)
+    bench.user("ann", write="^$")
+    why = (
+        "amqp:unauthorized-access write access to exchange 'amq.default' in vhost '/' refused for user 'ann'"
+    )
+    session = session_of(bench, "ann")
+    session.ask_sender("/queues/q")
+    assert session.refusal() == why
     session = session.peer.begin()
-    session.sender(None).send(to(address), HELLO)
-    assert session.refusal() == f"amqp:unauthorized-access {why}"
+    session.sender(None).send(to("/queues/q"), HELLO)
+    assert session.refusal() == why
 
 
-def test_s182_a_permission_that_is_taken_away_ends_the_session_at_the_next_message(
+@pytest.mark.parametrize("target", ["/queues/q", None])
+def test_s182_in_a_transaction_the_message_is_rejected(bench: ClientBench, target: str | None) -> None:
+    bench.user("ann")
+    session = session_of(bench, "ann")
+    sender, control = session.sender(target), Control(session)
+    bench.user("ann", write="^$")
+    tx = control.declare()
+    number = sender.send(to("/queues/q"), HELLO, state=in_tx(tx))
+    outcome = sender.outcome(number)
+    assert isinstance(outcome, p.TransactionalState)
+    assert told(outcome.outcome.error).startswith("amqp:unauthorized-access write access to exchange")
+    assert control.commit(tx) == p.Accepted()  # its controller knows
+    tx = control.declare()
+    sender.send(to("/queues/q"), HELLO, state=in_tx(tx), settled=True)
+    assert told(control.commit(tx).error).startswith("amqp:transaction:rollback")
+    assert (session.ended, sender.detached, bench.queue("q").ready) == (None, None, 0)
+
+
+def test_s182_a_permission_that_is_taken_away_is_missed_by_the_next_message(
     bench: ClientBench,
 ) -> None:
     bench.user("ann")
@@ -157,12 +199,11 @@ def test_s182_a_permission_that_is_taken_away_ends_the_session_at_the_next_messa
     assert anonymous.publish(to("/queues/q"), HELLO) == p.Accepted()
     bench.user("ann", write="^x$")
     why = "write access to exchange 'amq.default' in vhost '/' refused for user 'ann'"
-    number = fixed.send(HELLO)
-    assert session.refusal() == f"amqp:unauthorized-access {why}"
-    assert fixed.outcome(number) is None
-    anonymous.send(to("/queues/q"), HELLO)
-    assert anonymous.session.refusal() == f"amqp:unauthorized-access {why}"
+    assert fixed.rejection(HELLO) == f"amqp:unauthorized-access {why}"
+    assert anonymous.rejection(to("/queues/q"), HELLO) == f"amqp:unauthorized-access {why}"
     assert bench.queue("q").ready == 2
+    bench.user("ann")
+    assert fixed.publish(HELLO) == p.Accepted()
 
 
 def test_s182_what_came_before_the_refusal_is_answered(bench: ClientBench) -> None:
@@ -170,10 +211,13 @@ def test_s182_what_came_before_the_refusal_is_answered(bench: ClientBench) -> No
     session = session_of(bench, "ann")
     sender = session.sender(None)
     good = sender.send(to("/queues/q"), HELLO, settle=False)
-    sender.send(to("/exchanges/amq.fanout"), HELLO, settle=False)
+    bad = sender.send(to("/exchanges/amq.fanout"), HELLO, settle=False)
+    last = sender.send(to("/queues/q"), HELLO, settle=False)
     bench.settle()
-    assert sender.outcome(good) == p.Accepted()
-    assert session.refusal().startswith("amqp:unauthorized-access write access to exchange 'amq.fanout'")
+    assert sender.outcome(good) == sender.outcome(last) == p.Accepted()
+    rejected = sender.outcome(bad)
+    assert told(rejected.error).startswith("amqp:unauthorized-access write access to exchange 'amq.fanout'")
+    assert session.ended is None
 
 
 def test_s088_s182_topic_permissions_hold_for_each_key(bench: ClientBench) -> None:
@@ -186,14 +230,12 @@ def test_s088_s182_topic_permissions_hold_for_each_key(bench: ClientBench) -> No
     assert good.sender(None).publish(to("/exchanges/amq.topic/a.c"), HELLO) == p.Accepted()
     refused = "write access to topic 'b.a' in exchange 'amq.topic' in vhost '/' refused for user 'ann'"
     why = f"amqp:unauthorized-access {refused}"
-    fixed, anonymous, copied = peer.begin(), peer.begin(), peer.begin()
-    fixed.ask_sender("/exchanges/amq.topic/b.a").send(HELLO)
-    assert fixed.refusal() == why
-    anonymous.sender(None).send(to("/exchanges/amq.topic/b.a"), HELLO)
-    assert anonymous.refusal() == why
-    copied.sender("/exchanges/amq.topic/a.b").send(annotations({"x-cc": ["a.d", "b.a"]}), HELLO)
-    assert copied.refusal() == why
-    assert bench.queue("q").ready == 2
+    assert good.ask_sender("/exchanges/amq.topic/b.a").refusal() == why
+    assert good.sender(None).rejection(to("/exchanges/amq.topic/b.a"), HELLO) == why
+    copied = good.sender("/exchanges/amq.topic/a.b")
+    assert copied.rejection(annotations({"x-cc": ["a.d", "b.a"]}), HELLO) == why
+    assert copied.publish(annotations({"x-cc": ["a.d"]}), HELLO) == p.Accepted()
+    assert (good.ended, bench.queue("q").ready) == (None, 3)
 
 
 # The anonymous terminus.

@@ -65,8 +65,7 @@ def test_s224_a_missing_exchange_is_not_found_and_leaves_no_queue() -> None:
 
 
 def refused(session: Session, address: str) -> str:
-    session.ask_receiver(address)
-    return session.refusal()
+    return session.ask_receiver(address).refusal()
 
 
 @pytest.mark.parametrize(

@@ -254,11 +254,10 @@ def test_permissions_are_asked_for_each_time(bench: ClientBench) -> None:
         bench.user("eve", **rights)
         if "configure" not in rights:
             session = session_named(bench, user="eve")
-            session.ask_receiver(source(), name="news")
-            assert session.refusal().startswith("amqp:unauthorized-access")
+            refused = session.ask_receiver(source(), name="news")
+            assert refused.refusal().startswith("amqp:unauthorized-access")
         session = session_named(bench, "new", user="eve")
-        session.ask_receiver(source(), name="news")
-        assert session.refusal().startswith("amqp:unauthorized-access")
+        assert session.ask_receiver(source(), name="news").refusal().startswith("amqp:unauthorized-access")
     assert subscribed(bench) == ["amq.sub-jms/news"]
     publish(bench, b"1")
     assert news.bodies() == [b"1"]  # nobody has taken it over
@@ -270,8 +269,8 @@ def test_who_may_not_have_another_subscription_leaves_the_one_that_is_there(benc
     publish(bench, b"1")
     bench.user("eve", configure="^$")
     session = session_named(bench, user="eve")
-    session.ask_receiver(source(address="/exchanges/amq.topic/b"), name="news")
-    assert session.refusal().startswith("amqp:unauthorized-access ")
+    refused = session.ask_receiver(source(address="/exchanges/amq.topic/b"), name="news")
+    assert refused.refusal().startswith("amqp:unauthorized-access ")
     assert receiver(session_named(bench)).bodies() == [b"1"]
 
 

@@ -9,6 +9,7 @@ from proton import Delivery, Event, Link, Message
 from proton.handlers import TransactionHandler
 from proton.reactor import LinkOption, Transaction
 
+from tests.harness.settings import ALL, user
 from tests.interop.conftest import RunningNode, Start, wait_until
 from tests.interop.proton_peer import Script, connect, data
 
@@ -278,12 +279,12 @@ class TooLarge(Script):
             self.found.append(event.sender.remote_max_message_size)
             event.sender.send(data(b"x" * (65 << 10)))
 
-    def on_session_error(self, event: Event) -> None:
-        self.found.append(event.session.remote_condition.name)
+    def on_link_error(self, event: Event) -> None:
+        self.found.append(event.link.remote_condition.name)
         self.finish()
 
 
-def test_a_message_above_the_limit_ends_the_session(node_with: Start):
+def test_a_message_above_the_limit_ends_the_link(node_with: Start):
     """S172."""
     node = node_with('limits.message_size_max = "64KiB"')
     node.declare("q")
@@ -379,3 +380,36 @@ def test_who_is_idle_stays(node_with: Start):
     node = node_with("protocols.amqp10.idle_timeout_s = 2")
     node.declare("q")
     assert Quiet(node).run() == ["still here"]
+
+
+class Service(Script):
+    """Answers requests where their `reply-to` says, as services do that have all their links in one session."""
+
+    def begin(self) -> None:
+        self.container.create_receiver(self.connection, "/queues/q")
+        self.sender = self.container.create_sender(self.connection, None)
+
+    def on_message(self, event: Event) -> None:
+        self.sender.send(Message(address=event.message.reply_to, body=event.message.body))
+
+    def on_accepted(self, event: Event) -> None:
+        self.found.append("accepted")
+        self.finish()
+
+    def on_rejected(self, event: Event) -> None:
+        self.found.append(event.delivery.remote.condition.name)
+
+    def on_session_error(self, event: Event) -> None:
+        self.found.append(event.session.remote_condition)
+        self.finish()
+
+
+def test_s182_a_reply_to_that_the_service_may_not_write_to_is_rejected_and_it_goes_on(node_with: Start):
+    node = node_with(user("guest", "guest", {"/": {**ALL, "write": r"^amq\.default$"}}))
+    node.declare("q")
+    node.declare("answers")
+    requests = connect(node).create_sender("/queues/q")
+    for reply_to in ("/exchanges/amq.fanout", "/queues/answers"):
+        requests.send(Message(body="?", reply_to=reply_to))
+    assert Service(node).run() == ["amqp:unauthorized-access", "accepted"]
+    assert node.ready("answers") == 1

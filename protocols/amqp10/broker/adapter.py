@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
 from leveret.broker import Broker
-from leveret.config.compat import RefusedOpen, WithoutSasl
+from leveret.config.compat import LinkErrors, RefusedOpen, WithoutSasl
 from leveret.config.config import Config
 from leveret.delivery import Delivery
 from leveret.errors import Failure, LimitReached
@@ -85,6 +85,9 @@ class Adapter10(RenewableConnection, Handler):
             offered_capabilities=CAPABILITIES,
             drops_refused_open=self.broker.compat.refused_open is RefusedOpen.DROP,
             takes_anonymous=self._takes_anonymous(offered),
+            link_errors_end=Ends.SESSION
+            if self.broker.compat.link_errors is LinkErrors.SESSION
+            else Ends.LINK,
         )
 
     def _takes_anonymous(self, offered: Sequence[str]) -> bool:

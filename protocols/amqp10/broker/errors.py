@@ -20,7 +20,7 @@ from leveret.security.sasl import AuthenticationFailed, MalformedResponse, Unkno
 
 CONDITIONS: Final[dict[type[Failure], tuple[Condition, Ends]]] = {
     NotFound: (p.NOT_FOUND, Ends.LINK),
-    AccessRefused: (p.UNAUTHORIZED_ACCESS, Ends.SESSION),  # S182
+    AccessRefused: (p.UNAUTHORIZED_ACCESS, Ends.LINK),
     Locked: (p.RESOURCE_LOCKED, Ends.LINK),
     PreconditionFailed: (p.PRECONDITION_FAILED, Ends.LINK),
     LimitReached: (p.RESOURCE_LIMIT_EXCEEDED, Ends.LINK),
@@ -32,7 +32,7 @@ CONDITIONS: Final[dict[type[Failure], tuple[Condition, Ends]]] = {
 }
 
 
-def refusal(failure: Failure) -> AmqpError:
-    """Return the AmqpError for a failure of the core."""
+def refusal(failure: Failure, access_ends: Ends = Ends.LINK) -> AmqpError:
+    """Return the AmqpError for a failure of the core. `access_ends`: what a missing permission ends (S182)."""
     condition, ends = next(CONDITIONS[kind] for kind in type(failure).__mro__ if kind in CONDITIONS)
-    return AmqpError(condition, str(failure), ends)
+    return AmqpError(condition, str(failure), access_ends if isinstance(failure, AccessRefused) else ends)

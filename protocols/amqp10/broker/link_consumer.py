@@ -195,7 +195,6 @@ class LinkConsumer(Consumer, Retiring):
     __slots__ = (
         "_active",
         "_draining",
-        "_failing",
         "_pauses",
         "_stay",
         "_unsendable",
@@ -244,8 +243,7 @@ class LinkConsumer(Consumer, Retiring):
         self._active: bool | None = None  # what the peer knows, once it has granted credit
         self._draining = False  # to be notified when the broker has settled
         self._pauses = 0  # the first delivery has to wait a moment, or for those that are resumed
-        self._failing = False  # the session is about to end, because of the deliveries in `_unsendable`
-        self._unsendable: list[Delivery] = []
+        self._unsendable: list[Delivery] = []  # because of which the link is about to end
 
     def facts(self) -> ConsumerFacts:
         """Return the facts of the consumer. It has no prefetch: its credit is what the peer grants."""
@@ -363,13 +361,15 @@ class LinkConsumer(Consumer, Retiring):
         return size > (self.link.message_size_max or UNLIMITED)
 
     def cannot_send(self, delivery: Delivery, size: int) -> None:
-        """End the session for a message beyond the peer's max-message-size (S172), but after the queue's dispatch."""
-        if not self._failing:
-            self._failing = True
-            broker, error = self.session.broker, size_exceeded(size, self.link.message_size_max)
-            broker.timers.at(broker.now, lambda now: self.link.fail(error))
-        if not self.settled and not self.browses:
-            self._unsendable.append(delivery)
+        """End the link for a message beyond the peer's max-message-size (S172), but after the queue's dispatch.
+
+        The message has not been sent: it goes back as it was, also if it is not to be answered.
+        """
+        if not self._unsendable:
+            broker, link = self.session.broker, self.link
+            error = size_exceeded(size, link.message_size_max, self.session.link_errors_end)
+            broker.timers.at(broker.now, lambda now: link.fail(error))
+        self._unsendable.append(delivery)
 
     def cancelled(self) -> None:
         """Detach the link after its queue was deleted (S179), or its user may not read it any more."""
@@ -501,7 +501,10 @@ class LinkConsumer(Consumer, Retiring):
             if self._stay is not None or self.resumption is not None:
                 left = kept_deliveries.keep(self, left, self._stay, closed)
             self.retire(left, self.default_outcome)
-            self.retire([*self._unsendable], FAILED)
+            if self.record is not None:
+                self.record.forget(self._unsendable)
+            for delivery in self._unsendable:
+                delivery.queue.unsend(delivery, self.settled)
             if self.record is not None:
                 kept_deliveries.end_unless_kept(self.record.unsettled)
         self.origin.left(self, closed)

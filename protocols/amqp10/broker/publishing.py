@@ -9,7 +9,8 @@ alike, or differ in values that the broker does not look at.
 
 A message without a target is the sender's mistake: on a link with an address of its own the message is released and the
 link ends; on the anonymous terminus the message is rejected and the link goes on, unless the message is settled and
-only the end of the link can report the error (S203, S204, S206, S208).
+only the end of the link can report the error (S203, S204, S206, S208). A message that its sender may not publish is
+rejected in the same way on any link: the others, and the session, go on (S182).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mypy_extensions import mypyc_attr
 
 from leveret.broker import TAKEN, UNROUTABLE, WORK_MAX
 from leveret.config.compat import OrphanedSender
-from leveret.errors import Failure, PreconditionFailed, no_queue
+from leveret.errors import AccessRefused, Failure, PreconditionFailed, no_queue
 from leveret.exchanges.exchange_type import Exchange
 from leveret.message import Facts, Message
 from leveret.protocols.amqp10.broker import addresses, dynamic_queues, node_lookup, resumption, sources
@@ -31,7 +32,7 @@ from leveret.protocols.amqp10.broker.errors import refusal
 from leveret.protocols.amqp10.broker.projection import Projection
 from leveret.protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
 from leveret.protocols.amqp10.codec.types import Described, Symbol, Value
 from leveret.protocols.amqp10.machine.contract import IncomingOwner
 from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
@@ -101,7 +102,11 @@ def _attach_to_new_queue(
     aim_at(client, "", "")  # before the queue is created
     queue = dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
     owner = Addressed(session, link, addresses.TargetAddress("", queue.name, queue=queue.name), queue)
-    link.attach(source, _temporary(queue))
+    try:
+        link.attach(source, _temporary(queue))
+    except AmqpError:
+        client.host.delete_queue(queue)
+        raise
     owner.watch_queue()
     return owner
 
@@ -372,17 +377,29 @@ class Publishing(IncomingOwner):
         state: p.DeliveryState | None,
         failure: AmqpError | Failure,
     ) -> None:
-        error = refusal(failure) if isinstance(failure, Failure) else failure
-        if error.condition not in MISDIRECTED:
+        scope = self._session.link_errors_end
+        error = refusal(failure, scope) if isinstance(failure, Failure) else failure
+        is_denied = isinstance(failure, AccessRefused) and scope is Ends.LINK
+        if not (is_denied or error.condition in MISDIRECTED):
             raise self._last_word(error)
         if isinstance(state, p.TransactionalState):
             outcome = self._session.transactions.refuse(state, error, settled)
             if not settled:
                 self.link.answer(delivery_id, outcome)
-            if not self.is_anonymous:
+            if not (is_denied or self.is_anonymous):
                 raise self._last_word(error)
+        elif is_denied:
+            self._reject(delivery_id, tag, settled, error)
+        else:
+            self._misdirected(delivery_id, tag, settled, error)
+
+    def _reject(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
+        """Reject a message, or end the link if it is settled (S182, S201-S204)."""
+        if not settled:
+            self._answer_later(delivery_id, rejected(error))
             return
-        self._misdirected(delivery_id, tag, settled, error)
+        error.info = {"delivery-tag": tag}
+        raise self._last_word(error)
 
     def _last_word(self, error: AmqpError) -> AmqpError:
         """Return the error, which ends the link or more; earlier messages that are safe are answered first."""
@@ -542,12 +559,7 @@ class Anonymous(Publishing):
         return aim
 
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
-        """Reject the message, or end the link if it is settled (S201-S204)."""
-        if not settled:
-            self._answer_later(delivery_id, rejected(error))
-            return
-        error.info = {"delivery-tag": tag}
-        raise self._last_word(error)
+        self._reject(delivery_id, tag, settled, error)
 
 
 def refused_by(broker: Broker) -> p.Rejected:

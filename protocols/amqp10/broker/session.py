@@ -51,6 +51,7 @@ class ServedSession(SessionOwner):
         "connection",
         "consumers",
         "delivered_settled",
+        "link_errors_end",
         "outbox",
         "pairs",
         "persistent",
@@ -67,6 +68,7 @@ class ServedSession(SessionOwner):
         self.outbox = connection.outbox
         self.consumers: dict[Consumer, None] = {}  # of its links; their owners add and remove themselves
         self.transactions = connection.transactions
+        self.link_errors_end = wire.connection.tuning.link_errors_end
         self.pairs: dict[str, Pair] = {}  # of management links, by their name
         self.persistent = False
         # Counts for management, in messages.
@@ -94,7 +96,7 @@ class ServedSession(SessionOwner):
                 return link_pair.attach_requests(self, link, attach)
             return publishing.attach(self, link, attach)
         except Failure as failure:
-            raise refusal(failure) from None
+            raise refusal(failure, self.link_errors_end) from None
 
     def on_attach_outgoing(self, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
         try:
@@ -104,7 +106,7 @@ class ServedSession(SessionOwner):
                 return link_pair.attach_responses(self, link, attach)
             return link_consumer.attach(self, link, attach)
         except Failure as failure:
-            raise refusal(failure) from None
+            raise refusal(failure, self.link_errors_end) from None
 
     def published(self, link: Publishing | ControlLink) -> None:
         """Called when a link has a first message to answer, once the broker has settled."""
@@ -139,16 +141,15 @@ class ServedSession(SessionOwner):
             consumer.wake()
 
     def recheck(self) -> None:
-        """End the session if a consumer may not read any more, after permissions or credentials changed (S182)."""
-        for consumer in self.consumers:
+        """Detach the consumers that may not read any more, after permissions or credentials changed (S182)."""
+        for consumer in list(self.consumers):
             queue = consumer.queue
             if not queue.hidden and not self.client.may_still_read(queue):
                 host, user = self.client.host.name, self.client.user.name
                 why = f"read access to queue '{queue.name}' in vhost '{host}' refused for user '{user}'"
                 if isinstance(consumer, link_consumer.LinkConsumer):
                     consumer.keep_nothing()
-                self.wire.end(refusal(AccessRefused(why)))
-                return
+                    consumer.link.fail(refusal(AccessRefused(why), self.link_errors_end))
 
     def on_ended(self) -> None:
         termini.ended(self.client.host, self)

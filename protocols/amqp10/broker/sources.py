@@ -306,7 +306,10 @@ def outcomes_of(source: p.Source) -> Sequence[str]:
 
 def _check_default(outcome: Outcome) -> None:
     """Check the default outcome at the attach, because it is applied when the peer may be gone. Raises AmqpError."""
-    outcome_in(outcome)
+    try:
+        outcome_in(outcome)
+    except AmqpError as error:
+        raise _invalid(error.description) from None
     if len(outcome.encode()) > DEFAULT_SIZE_MAX:
         raise _invalid(f"a default outcome has more than {DEFAULT_SIZE_MAX} octets")
 

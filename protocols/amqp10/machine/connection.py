@@ -185,19 +185,23 @@ class Connection(Reader):
             raise AmqpError(p.NOT_ALLOWED, text, Ends.CONNECTION)
 
     def _say_open(self, properties: dict[str, Value]) -> None:
+        """Send our open; without what describes us, if it is longer than the peer's frames."""
         tuning = self.tuning
         self._open_said = True
-        self._write(
-            0,
-            p.Open(
-                container_id=tuning.container_id,
-                max_frame_size=tuning.frame_size_max,
-                channel_max=tuning.channel_max,
-                idle_time_out=tuning.idle_timeout_s * 500 or None,  # half of it, in milliseconds
-                offered_capabilities=tuning.offered_capabilities,
-                properties=properties or None,
-            ),
+        open = p.Open(
+            container_id=tuning.container_id,
+            max_frame_size=tuning.frame_size_max,
+            channel_max=tuning.channel_max,
+            idle_time_out=tuning.idle_timeout_s * 500 or None,  # half of it, in milliseconds
+            offered_capabilities=tuning.offered_capabilities,
+            properties=properties or None,
         )
+        if FRAME_OVERHEAD + len(open.encode()) > self.frame_size_max:
+            open.properties = None
+            excess = max(0, FRAME_OVERHEAD + len(open.encode()) - self.frame_size_max)
+            container = tuning.container_id.encode()
+            open.container_id = container[: len(container) - excess].decode(errors="ignore")
+        self._write(0, open)
 
     def _begin(self, channel: int, begin: p.Record) -> None:
         assert isinstance(begin, p.Begin)

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from leveret.protocols.amqp10.codec.errors import Ends
+
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec import performatives as p
     from leveret.protocols.amqp10.codec.types import Value
@@ -220,6 +222,7 @@ class Tuning:
         "incoming_window",
         "initial_frame_size_max",
         "link_credit",
+        "link_errors_end",
         "mechanisms",
         "message_size_max",
         "offered_capabilities",
@@ -243,6 +246,7 @@ class Tuning:
         offered_capabilities: tuple[str, ...] = (),
         drops_refused_open: bool = False,
         takes_anonymous: bool = False,
+        link_errors_end: Ends = Ends.LINK,
     ) -> None:
         self.container_id = container_id
         self.frame_size_max = frame_size_max
@@ -258,6 +262,7 @@ class Tuning:
         self.offered_capabilities = offered_capabilities
         self.drops_refused_open = drops_refused_open  # without a close that tells the error
         self.takes_anonymous = takes_anonymous  # peers that begin without SASL
+        self.link_errors_end = link_errors_end  # what the errors of a single link or message end
         # Bytes of all unfinished messages together.
         self.partial_size_max = 4 * max(message_size_max, 1 << 20)
 

@@ -258,7 +258,7 @@ class IncomingLink(Link):
             delivery.state = _what_counts(transfer.state)
         size = len(delivery.body) + len(payload)
         if size > self.size_max:
-            raise size_exceeded(size, self.size_max)
+            raise size_exceeded(size, self.size_max, self.session.connection.tuning.link_errors_end)
         if transfer.more:
             self._keep(delivery, payload)
             return

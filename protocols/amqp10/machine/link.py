@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec.types import Described, Value
     from leveret.protocols.amqp10.machine.session import Session
 
+LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
+
 SourceLike: TypeAlias = "p.Source | Described | None"
 States: TypeAlias = "Mapping[bytes, p.DeliveryState | None]"  # by delivery tag
 TargetLike: TypeAlias = "p.Target | p.Coordinator | Described | None"
 
 
-def size_exceeded(size: int, size_max: int) -> AmqpError:
+def size_exceeded(size: int, size_max: int, ends: Ends) -> AmqpError:
     """Return the error for a message that is too large for the receiver of a link, whichever side that is (S172)."""
     text = f"message size ({size} bytes) > maximum message size ({size_max} bytes)"
-    return AmqpError(p.LINK_MESSAGE_SIZE_EXCEEDED, text, Ends.SESSION)
+    return AmqpError(p.LINK_MESSAGE_SIZE_EXCEEDED, text, ends)
 
 
 class Link(ABC):
@@ -103,6 +105,9 @@ class Link(ABC):
         The attach is not kept: a frame takes up to a hundred times its bytes in memory, and there are many links.
         """
         try:
+            if len(attach.name) > LINK_NAME_MAX:
+                text = f"the name of a link has more than {LINK_NAME_MAX} characters"
+                raise AmqpError(p.INVALID_FIELD, text)
             self._find_owner(attach)
         except AmqpError as error:
             self.fail(error)
@@ -162,7 +167,7 @@ class Link(ABC):
         size = FRAME_OVERHEAD + len(attach.encode())
         if size > size_max:
             text = f"the attach takes {size} octets, and a frame may have {size_max}"
-            raise AmqpError(p.FRAME_SIZE_TOO_SMALL, text, Ends.SESSION)
+            raise AmqpError(p.FRAME_SIZE_TOO_SMALL, text)
         self.attached = True
         self.session.say(attach)
 
@@ -182,7 +187,7 @@ class Link(ABC):
         if not self.attached:
             try:
                 self._say_attach(self._attach(None, None, None, (), None))
-            except AmqpError as too_large:
+            except AmqpError as too_large:  # its name alone is longer than the peer's frames
                 session.end(too_large)
                 return
         session.forget_link(self)

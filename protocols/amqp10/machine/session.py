@@ -55,7 +55,6 @@ from leveret.protocols.amqp10.machine.transfer_pattern import SIZE, TransferPatt
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.machine.connection import Connection
 
-LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
 TOGETHER_MAX: Final = 1024  # deliveries that dispositions in a row settle together
 DISPOSITION_MAX: Final = 64  # bytes of the frame of such a disposition
 NEXT_LINKS: Final = 500  # that end when their session does, listed at a time
@@ -250,9 +249,6 @@ class Session:
                 f"links have the same handle in both directions, but the peer's handle-max forbids {handle}"
             )
             raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, Ends.SESSION)
-        if len(attach.name) > LINK_NAME_MAX:
-            text = f"the name of a link has more than {LINK_NAME_MAX} characters"
-            raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
         name = (attach.name, attach.role)
         if name in self._names:  # a link that is attached again is stolen (part 2, section 2.6.1)
             self._names[name].detach(AmqpError(p.LINK_STOLEN, f"link '{attach.name}' was attached again"))

@@ -5,7 +5,7 @@
 
 Both links have the same name, the property `paired`, and the same address of the peer's. Requests are sent settled, and
 each is answered before the next one is read. An error in a request is the status of its answer; an error in the pair,
-or a missing permission, ends the session.
+or a missing permission, ends the session, as RabbitMQ's clients expect, which have one for each pair.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from leveret.protocols.amqp10.codec.sections import MalformedError, code_of
 from leveret.protocols.amqp10.codec.types import Described, ULong, Value, encode, value_at
 from leveret.protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwner
 from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
-from leveret.protocols.amqp10.machine.link import size_exceeded
+from leveret.protocols.amqp10.machine.link import Link, size_exceeded
 from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def attach_requests(session: ServedSession, link: IncomingLink, attach: p.Attach
     pair = _pair(session, link.name, source.address if isinstance(source, p.Source) else None)
     if pair.requests is not None:
         raise _mismatch(link.name)
-    pair.requests = link
     link.want(CREDIT)
-    link.attach(source, attach.target, PAIRED)
+    _attach(pair, link, attach)
+    pair.requests = link
     return Requests(pair)
 
 
@@ -89,12 +89,21 @@ def attach_responses(session: ServedSession, link: OutgoingLink, attach: p.Attac
     pair = _pair(session, link.name, target.address if isinstance(target, p.Target) else None)
     if pair.responses is not None:
         raise _mismatch(link.name)
-    pair.responses = link
     # Responses are always settled, whatever mode the peer asked for.
     link.snd_settle_mode = p.SENDER_SETTLE_MODE_SETTLED
     link.settled = True
-    link.attach(attach.source, target, PAIRED)
+    _attach(pair, link, attach)
+    pair.responses = link
     return Responses(pair)
+
+
+def _attach(pair: Pair, link: Link, attach: p.Attach) -> None:
+    """Answer an attach. Raises AmqpError if the answer is longer than the peer's frames."""
+    try:
+        link.attach(attach.source, attach.target, PAIRED)
+    except AmqpError:
+        pair.forget_if_gone()
+        raise
 
 
 def _require_paired(attach: p.Attach) -> None:
@@ -131,7 +140,7 @@ class Requests(IncomingOwner):
     ) -> None:
         self._pair.require_responses()
         if len(payload) > REQUEST_SIZE_MAX:
-            raise size_exceeded(len(payload), REQUEST_SIZE_MAX)
+            raise size_exceeded(len(payload), REQUEST_SIZE_MAX, Ends.SESSION)
         properties, body = _read(payload)
         method, target = properties.subject, properties.to
         if properties.reply_to != ME or method is None or target is None:  # X075
@@ -141,7 +150,7 @@ class Requests(IncomingOwner):
         try:
             response = self._administration.answer(method, target, body)
         except Failure as failure:
-            raise refusal(failure) from None
+            raise refusal(failure, Ends.SESSION) from None
         if response is not None:
             self._answer(response, properties.message_id)
 
@@ -162,7 +171,7 @@ class Requests(IncomingOwner):
         link = self._pair.require_responses()
         answer = _written(response, message_id)
         if 0 < link.message_size_max < len(answer):
-            raise size_exceeded(len(answer), link.message_size_max)
+            raise size_exceeded(len(answer), link.message_size_max, Ends.SESSION)
         link.send(None, [answer], len(answer), True)
         # One request at a time: a batch of them may ask for seconds of work, and for gigabytes of answers.
         self._pair.session.connection.wire.halted = True
