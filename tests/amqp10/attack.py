@@ -87,7 +87,7 @@ def half_a_message(bench: ClientBench) -> Peer:
 def settling_second(bench: ClientBench) -> Peer:
     """The broker has told an outcome and waits for the sender to settle."""
     session = with_queue(bench)
-    sender = session.sender("/queues/q", rcv_settle_mode=SECOND)
+    sender = session.sender(p.Target(address="/queues/q", timeout=5), rcv_settle_mode=SECOND)
     number = sender.send(data(b"hello"))
     assert sender.outcome(number) == p.Accepted()
     return session.peer

@@ -265,8 +265,10 @@ def test_containers_and_links_have_their_own_deliveries(bench: ClientBench, sess
     assert known_to(sender_of(session, unsettled)) == {tag(0): p.Accepted()}
 
 
-@pytest.mark.parametrize("timeout", [0, 30])
-@pytest.mark.parametrize("expiry", ["link-detach", "session-end", "connection-close"])
+@pytest.mark.parametrize(
+    ("expiry", "timeout"),
+    [("link-detach", 30), ("session-end", 30), ("connection-close", 0), ("connection-close", 30)],
+)
 def test_they_are_kept_as_the_target_asks(
     bench: ClientBench, session: Session, expiry: str, timeout: int
 ) -> None:
@@ -283,16 +285,24 @@ def test_they_are_kept_as_the_target_asks(
     assert not kept
 
 
+def test_s174_the_default_policy_alone_asks_for_nothing_to_keep(bench: ClientBench, session: Session) -> None:
+    sender = sender_of(session, expiry="session-end")
+    id = sender.send(data(b"0"), tag=tag(0))
+    assert (sender.outcome(id), id in session.settled) == (p.Accepted(), True)
+    sender.detach(closed=False)
+    assert not termini_of(bench.host).targets
+
+
 def test_a_link_that_is_kept_under_a_name_is_not_lost_with_another_of_that_name(bench: ClientBench) -> None:
     """Two connections, one name: who leaves last is remembered."""
     first, second = session_of(bench), session_of(bench)
-    senders = [sender_of(each, expiry="session-end") for each in (first, second)]
+    senders = [sender_of(each, expiry="connection-close") for each in (first, second)]
     for sender in senders:
         sender.send(data(b""), tag=tag(0))
         sender.detach(closed=False)
-    first.end()
+    first.peer.close()
     assert len(termini_of(bench.host).targets) == 1
-    second.end()
+    second.peer.close()
     assert not termini_of(bench.host).targets
 
 

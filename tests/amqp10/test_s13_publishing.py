@@ -130,9 +130,28 @@ def test_x067_a_settled_message_is_not_answered(bench: ClientBench) -> None:
     assert bench.queue("q").ready == 1
 
 
-def test_s226_a_receiver_that_settles_second_does_so(bench: ClientBench) -> None:
+@pytest.mark.parametrize(
+    "target", ["/queues/q", None, p.Target(dynamic=True, capabilities=["temporary-queue"])]
+)
+def test_s174_a_target_that_asks_for_nothing_to_keep_settles_first(
+    bench: ClientBench, target: p.Target | str | None
+) -> None:
+    """Azure's client for Python asks for mode second, and waits for an answer that settles."""
+    sender = session_of(bench).sender(target, rcv_settle_mode=SECOND)
+    assert sender.attached.rcv_settle_mode == 0
+    for _ in range(2):
+        assert sender.publish(p.Properties(to="/queues/q"), HELLO) == p.Accepted()
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [{"durable": 1}, {"timeout": 1}, {"expiry_policy": "never"}, {"expiry_policy": "connection-close"}],
+)
+def test_s174_s226_a_receiver_that_settles_second_does_so(
+    bench: ClientBench, asks: dict[str, object]
+) -> None:
     """rcv-settle-mode second: the outcome is told unsettled, and settled once the sender has settled (2.6.12)."""
-    sender = session_of(bench).sender("/queues/q", rcv_settle_mode=SECOND)
+    sender = session_of(bench).sender(p.Target(address="/queues/q", **asks), rcv_settle_mode=SECOND)
     assert sender.attached.rcv_settle_mode == SECOND
     number = sender.send(HELLO)
     assert sender.outcome(number) == p.Accepted()

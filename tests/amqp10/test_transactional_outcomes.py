@@ -336,7 +336,10 @@ def test_transactions_that_hold_too_much_fail(bench: ClientBench) -> None:
 def test_an_unsettled_message_has_the_outcome_that_the_discharge_has_brought(
     bench: ClientBench, session: Session, control: Control, commit: bool
 ) -> None:
-    tx, sender = control.declare(), session.sender("/queues/q", rcv_settle_mode=SECOND)
+    tx, sender = (
+        control.declare(),
+        session.sender(p.Target(address="/queues/q", timeout=5), rcv_settle_mode=SECOND),
+    )
     id = sender.send(data(b"a"), state=in_tx(tx))
     assert sender.outcome(id) == in_tx(tx, p.Accepted())
     assert id not in session.settled

@@ -122,9 +122,21 @@ class Second(LinkOption):
         link.rcv_settle_mode = Link.RCV_SECOND
 
 
+class Lasting(Second):
+    """The target keeps what it has of deliveries."""
+
+    def apply(self, link: Link) -> None:
+        super().apply(link)
+        link.target.timeout = 30
+
+
 class SendSecond(Script):
+    def __init__(self, node: RunningNode, option: LinkOption) -> None:
+        super().__init__(node)
+        self.option = option
+
     def begin(self) -> None:
-        self.container.create_sender(self.connection, "/queues/q", options=Second())
+        self.container.create_sender(self.connection, "/queues/q", options=self.option)
 
     def on_link_opened(self, event: Event) -> None:
         self.found.append(event.link.remote_rcv_settle_mode)
@@ -137,8 +149,9 @@ class SendSecond(Script):
 
 def test_a_sender_may_settle_first(node: RunningNode):
     node.declare("q")
-    assert SendSecond(node).run() == [Link.RCV_SECOND, False]
-    assert node.ready("q") == 1
+    assert SendSecond(node, Lasting()).run() == [Link.RCV_SECOND, False]
+    assert SendSecond(node, Second()).run() == [Link.RCV_FIRST, True]
+    assert node.ready("q") == 2
 
 
 class ReceiveSecond(Script):

@@ -4,9 +4,11 @@
     attached again, with the sender's `unsettled` map ──> our attach: the states of those deliveries
     transfer, resume=true ──> answered with that state, not published
 
-On a link with rcv-settle-mode first there is nothing to keep: every answer settles. A sender that lists such deliveries
-gets no states from us, and sends them again. What does not fit into one attach, of the sender or of ours, is kept until
-the link is attached again. The other direction is in kept_deliveries.py.
+On a link with rcv-settle-mode first there is nothing to keep: every answer settles. Mode second is granted where the
+target asks for something to keep (`asks_to_keep`), and answered with first elsewhere, as by RabbitMQ and Artemis. A
+sender that lists deliveries of mode first gets no states from us, and sends them again. What does not fit into one
+attach, of the sender or of ours, is kept until the link is attached again. The other direction is in
+kept_deliveries.py.
 
 The states outlive the node if the target asks for the durability `unsettled-state` and outlives its connection: each
 accepted delivery is noted in the commit that has its message (features/unsettled_map.py), until the
@@ -43,6 +45,21 @@ if TYPE_CHECKING:
 DELIVERIES_MAX: Final = 512  # of a link that are kept, the last ones; more than any credit that we grant
 SENDER: Final = "sender"  # the role in the names of a link whose states are on disk
 NOTED: Final = 0  # the number of a delivery that was accepted
+
+
+def asks_to_keep(attach: p.Attach) -> bool:
+    """Return whether a sender asks for a target that keeps deliveries, or comes back for some.
+
+    Azure's client for Python asks for rcv-settle-mode second without that, and never settles: it waits for an answer
+    that settles, and sends its message again.
+    """
+    if attach.unsettled or attach.incomplete_unsettled:
+        return True
+    target = attach.target
+    lasting = (p.TERMINUS_EXPIRY_POLICY_CONNECTION_CLOSE, p.TERMINUS_EXPIRY_POLICY_NEVER)
+    return isinstance(target, p.Target) and bool(
+        target.durable or target.timeout or target.expiry_policy in lasting
+    )
 
 
 def require_none(attach: p.Attach) -> None:

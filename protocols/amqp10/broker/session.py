@@ -88,6 +88,8 @@ class ServedSession(SessionOwner):
         return ((id, token) for id, token in tokens if isinstance(token, Delivery))
 
     def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
+        if link.second and not resumption.asks_to_keep(attach):
+            link.settle_first()
         try:
             target = attach.target
             if isinstance(target, p.Coordinator):

@@ -147,6 +147,11 @@ class IncomingLink(Link):
             properties=properties,
         )
 
+    def settle_first(self) -> None:
+        """Answer with rcv-settle-mode first to a sender that asks for second. Called before our attach."""
+        self.rcv_settle_mode = p.RECEIVER_SETTLE_MODE_FIRST
+        self.second, self._plain = False, True
+
     def credit_told(self) -> int:
         return min(self.credit, self.credit_max)
 
