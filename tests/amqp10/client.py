@@ -210,6 +210,7 @@ class Sender(Link):
         tag: bytes | None = None,
         settle: bool = True,
         frames: int = 1,
+        message_format: int = 0,
         **fields: object,
     ) -> int:
         """Send a message, in so many frames (or more if it needs them); its delivery id."""
@@ -223,7 +224,7 @@ class Sender(Link):
                 handle=self.handle,
                 delivery_id=number,
                 delivery_tag=pack(">I", number) if tag is None else tag,
-                message_format=0,
+                message_format=message_format,
                 settled=self.settles if settled is None else settled,
                 more=at + 1 < len(pieces),
                 state=state,

@@ -388,3 +388,44 @@ def test_a_link_offers_delivery_times_to_those_who_ask(bench: ClientBench) -> No
     asking = session.sender("/queues/q", desired_capabilities=[Symbol("DELAYED_DELIVERY"), Symbol("MORE")])
     assert asking.attached.offered_capabilities == ["DELAYED_DELIVERY"]
     assert session.sender("/queues/q").attached.offered_capabilities == []
+
+
+# Formats.
+
+BATCH = 0x80013700  # as Azure's clients send several messages
+
+
+@pytest.mark.parametrize("target", ["/queues/q", None])
+@pytest.mark.parametrize("asks", [{}, {"timeout": 5}])
+def test_a_message_in_another_format_is_rejected_and_the_link_goes_on(
+    bench: ClientBench, target: str | None, asks: dict[str, int]
+) -> None:
+    mode = {"rcv_settle_mode": SECOND} if asks else {}
+    sender = session_of(bench).sender(p.Target(address=target, **asks), **mode)
+    session, to = sender.session, p.Properties(to="/queues/q")
+    for frames in (1, 2):
+        number = sender.send(to, HELLO, frames=frames, message_format=BATCH)
+        outcome = sender.outcome(number)
+        assert told(outcome.error) == "amqp:not-implemented message-format 0x80013700 is not supported"
+    number = sender.send(to, HELLO)
+    assert sender.outcome(number) == p.Accepted()
+    assert (session.ended, bench.queue("q").ready) == (None, 1)
+
+
+def test_a_settled_message_in_another_format_ends_the_link(bench: ClientBench) -> None:
+    sender = session_of(bench).sender("/queues/q")
+    sender.send(HELLO, settled=True, message_format=BATCH)
+    assert sender.refusal().startswith("amqp:not-implemented message-format")
+    assert bench.queue("q").ready == 0
+
+
+def test_messages_in_another_format_are_found_among_many_that_look_alike(bench: ClientBench) -> None:
+    sender = session_of(bench).sender("/queues/q")
+    numbers = [
+        sender.send(HELLO, settle=False, message_format=BATCH if number % 20 == 7 else 0)
+        for number in range(100)
+    ]
+    bench.settle()
+    outcomes = [type(sender.outcome(number)) for number in numbers]
+    assert outcomes == [p.Rejected if number % 20 == 7 else p.Accepted for number in range(100)]
+    assert bench.queue("q").ready == 95

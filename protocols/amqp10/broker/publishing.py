@@ -382,16 +382,23 @@ class Publishing(IncomingOwner):
         is_denied = isinstance(failure, AccessRefused) and scope is Ends.LINK
         if not (is_denied or error.condition in MISDIRECTED):
             raise self._last_word(error)
-        if isinstance(state, p.TransactionalState):
-            outcome = self._session.transactions.refuse(state, error, settled)
-            if not settled:
-                self.link.answer(delivery_id, outcome)
+        if is_denied or isinstance(state, p.TransactionalState):
+            self.on_unsupported(delivery_id, tag, settled, state, error)
             if not (is_denied or self.is_anonymous):
                 raise self._last_word(error)
-        elif is_denied:
-            self._reject(delivery_id, tag, settled, error)
         else:
             self._misdirected(delivery_id, tag, settled, error)
+
+    def on_unsupported(
+        self, delivery_id: int, tag: bytes, settled: bool, state: p.DeliveryState | None, error: AmqpError
+    ) -> None:
+        """Reject a message, also one of a transaction."""
+        if not isinstance(state, p.TransactionalState):
+            self._reject(delivery_id, tag, settled, error)
+            return
+        outcome = self._session.transactions.refuse(state, error, settled)
+        if not settled:
+            self.link.answer(delivery_id, outcome)
 
     def _reject(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
         """Reject a message, or end the link if it is settled (S182, S201-S204)."""

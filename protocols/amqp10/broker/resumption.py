@@ -238,6 +238,16 @@ class Recoverable(IncomingOwner):
                 self.on_settled([before])
         else:
             self._owner.on_message(delivery_id, tag, payload, settled, state)
+        self._note(delivery_id, tag)
+
+    def on_unsupported(
+        self, delivery_id: int, tag: bytes, settled: bool, state: p.DeliveryState | None, error: AmqpError
+    ) -> None:
+        self._owner.on_unsupported(delivery_id, tag, settled, state, error)
+        self._note(delivery_id, tag)
+
+    def _note(self, delivery_id: int, tag: bytes) -> None:
+        """Note what has been said of a new delivery that the sender has to settle."""
         delivery = self._link.unsettled.get(delivery_id)
         if delivery is None:
             return

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from leveret.protocols.amqp10.codec.errors import Ends
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec import performatives as p
@@ -116,6 +116,12 @@ class IncomingOwner(ABC):
         `state` is the sender's state for it: a TransactionalState, or None. AmqpError with `Ends.LINK` detaches the
         link.
         """
+
+    def on_unsupported(
+        self, delivery_id: int, tag: bytes, settled: bool, state: p.DeliveryState | None, error: AmqpError
+    ) -> None:
+        """Called in place of `on_message` for a message that is not in the format of AMQP. By default the link ends."""
+        raise error
 
     def on_messages(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
         """Take whole messages without a state from the sender, in order. Return how many are dealt with, perhaps none.

@@ -33,9 +33,10 @@ TOGETHER_MAX: Final = 1024
 class Unfinished:
     """A delivery of which some transfers have been received."""
 
-    __slots__ = ("body", "id", "second", "settled", "state", "tag")
+    __slots__ = ("body", "format", "id", "second", "settled", "state", "tag")
 
-    def __init__(self, delivery_id: int, tag: bytes, settled: bool, second: bool) -> None:
+    def __init__(self, delivery_id: int, tag: bytes, settled: bool, second: bool, format: int) -> None:
+        self.format = format  # of the message: 0, or one that is not that of AMQP
         self.id = delivery_id
         self.tag = tag
         self.settled = settled
@@ -299,7 +300,7 @@ class IncomingLink(Link):
         self.delivery_count = self.delivery_count + 1 & MASK
         self._look_at_credit()
         second = self.second and transfer.rcv_settle_mode in (None, SECOND)
-        return Unfinished(int(delivery_id), tag, settled, second)
+        return Unfinished(int(delivery_id), tag, settled, second, int(transfer.message_format or 0))
 
     def _keep(self, delivery: Unfinished, payload: bytes) -> None:
         connection = self.session.connection
@@ -322,6 +323,11 @@ class IncomingLink(Link):
             self.unanswered += 1
             if self.second:
                 self.unsettled[delivery.id] = Unsettled(delivery.tag, delivery.second)
+        if delivery.format:
+            text = f"message-format 0x{delivery.format:08x} is not supported"
+            error = AmqpError(p.NOT_IMPLEMENTED, text)
+            self.owner.on_unsupported(delivery.id, delivery.tag, delivery.settled, delivery.state, error)
+            return
         self.owner.on_message(delivery.id, delivery.tag, payload, delivery.settled, delivery.state)
 
     @property
