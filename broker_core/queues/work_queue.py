@@ -49,6 +49,7 @@ from leveret.queues.queue import (
 from leveret.queues.round_robin import RoundRobin, ring_of, step_out
 from leveret.queues.schedule import is_for_later
 from leveret.queues.search import Search, takes_now
+from leveret.queues.single_active_consumer import SingleActiveConsumer
 from leveret.queues.stored_queue import ALL
 from leveret.values import Table
 
@@ -68,12 +69,10 @@ class WorkQueue(LanedQueue):
     all_seek: ClassVar[bool] = False  # all consumers use cursors, also those without a selector
 
     __slots__ = (
-        "active",
         "backoff",
-        "contested",
         "expiry",
         "search",
-        "sole",
+        "single",
     )
 
     def __init__(
@@ -91,9 +90,9 @@ class WorkQueue(LanedQueue):
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
         self.search: Search | None = None  # exists while a consumer needs cursors
         self.backoff: Backoff | None = None  # how long messages wait that a consumer gave back
-        self.active: Consumer | None = None  # the single active consumer
-        self.contested = False  # another may have to become it
-        self.sole = False  # only a single active consumer is served
+        self.single: SingleActiveConsumer | None = (
+            None  # the only one that is served, if there is such a limit
+        )
         self.expiry: Expiry | None = None  # created with the first message that will expire
         self.set_up()
         self.apply(limits)
@@ -114,7 +113,10 @@ class WorkQueue(LanedQueue):
             drop_over_limit(self)
         if self.overfull is not None:
             self.overfull.look()
-        self.sole = limits.single_active
+        if not limits.single_active:
+            self.single = None
+        elif self.single is None:
+            self.single = SingleActiveConsumer(self)
         self.backoff = backoff_of(limits)
         self.reads_delays = limits.delayed_message
         if self.auto_deletion is not None or limits.expires_ms is not None:
@@ -136,8 +138,8 @@ class WorkQueue(LanedQueue):
 
         A paused queue only keeps its limits.
         """
-        if self.sole and (self.active is None or self.contested):
-            self._elect()
+        if self.single is not None and self.single.is_open:
+            self.single.elect()
         for ring in NO_RINGS if self.paused else self.rings:
             if self.search is not None:
                 self.search.serve(ring)
@@ -265,7 +267,10 @@ class WorkQueue(LanedQueue):
     def acquire(self, position: int) -> Delivery | None:
         for lane in self.lanes:
             if (delivery := lane.take_at(position)) is not None:
-                return self._acquired(delivery)
+                if delivery.expires_at >= self.settling.now:
+                    return self._with_client(delivery)
+                self.expire(delivery)
+                break
         return None
 
     def take_stored(self, positions: Sequence[int]) -> list[Delivery]:
@@ -275,12 +280,6 @@ class WorkQueue(LanedQueue):
             if position not in found:  # of a queue that does not leave them on disk
                 taken += [each for lane in self.lanes if (each := lane.take_at(position)) is not None]
         return [self._with_client(each) for each in taken]
-
-    def _acquired(self, delivery: Delivery) -> Delivery | None:
-        if delivery.expires_at < self.settling.now:
-            self.expire(delivery)
-            return None
-        return self._with_client(delivery)
 
     def _with_client(self, delivery: Delivery) -> Delivery:
         """Count a message that was taken out of its lane as delivered and not answered, and return it."""
@@ -392,7 +391,10 @@ class WorkQueue(LanedQueue):
         consumer.attached = True
         self.used_at = self.settling.now
         self.consumer_came(consumer)
-        self._admit(consumer)
+        if self.single is None or consumer.browses:
+            self.offer(consumer)
+        else:
+            self.single.came(consumer)
 
     @property
     def is_searched(self) -> bool:
@@ -417,71 +419,27 @@ class WorkQueue(LanedQueue):
         self.consumer_left(consumer)
         if self.search is not None:
             self.search.remove(consumer)
-        if consumer is self.active:
-            self.active = None
-            self.touch()  # the next settle elects one successor, however many consumers leave together
-        elif self.contested:
-            self.touch()
+        if self.single is not None:
+            self.single.left(consumer)
         if not consumer.browses:
             self.left_alone()
 
-    def _admit(self, consumer: Consumer) -> None:
-        if consumer.browses or not self.limits.single_active:
-            self.offer(consumer)
-        elif len(self.consumers) == 1:
-            self._elect()
-        elif self.active is None or self._outranks(consumer, self.active):
-            self._contest()
-
-    def _outranks(self, consumer: Consumer, active: Consumer) -> bool:
-        """Return whether a consumer that has just come takes over from the single active one."""
-        if active.late_at:
-            return True
-        takes_over = self.type is QueueType.QUORUM and self.virtual_host.compat.single_active_takeover
-        return takes_over and consumer.priority > active.priority
-
     def timed_out(self, consumer: Consumer) -> None:
         super().timed_out(consumer)
-        if consumer is self.active:
-            self._contest()
-
-    def _contest(self) -> None:
-        self.contested = True
-        self.touch()
-
-    def _elect(self) -> None:
-        """Elect the single active consumer: of those with the highest priority, the one that came first (S083).
-
-        One that has not answered in time comes after all others. Else the active one gives way to a higher priority
-        when it has answered everything: until then no consumer is served.
-        """
-        before = self.active
-        chosen = max(self.consumers, key=lambda c: (-c.late_at, c.priority), default=None)
-        if before is not None and chosen is not before:
-            step_out(self.rings, before)
-            if self.unsettled and not before.late_at:
-                self.bounded = True  # hears of answers
-                return
-            before.passed_over()
-        self.contested = False
-        self.active = chosen
-        if chosen is not None:
-            self.offer(chosen)
-            if chosen is not before:
-                chosen.elected()
+        if self.single is not None:
+            self.single.timed_out(consumer)
 
     def answered(self, deliveries: Iterable[Delivery]) -> None:
         super().answered(deliveries)
-        if self.contested:
-            self.touch()
+        if self.single is not None:
+            self.single.answered()
 
     def serves(self, consumer: Consumer) -> bool:
-        is_active = consumer is self.active and not self.contested
-        return is_active or consumer.browses or not self.limits.single_active
+        return self.single is None or self.single.serves(consumer)
 
     def offer(self, consumer: Consumer) -> None:
         """Add a consumer that can take messages (again) to the ring of its priority."""
-        if consumer.able or not self.serves(consumer):
+        if consumer.able or not (self.single is None or self.single.serves(consumer)):
             return
         consumer.able = True
         ring_of(self.rings, consumer.priority).add(consumer)

@@ -111,8 +111,9 @@ def test_the_heir_of_a_single_active_consumer_is_found_once_for_all_who_leave_to
     queue = bench.queue("q")
     assert isinstance(queue, WorkQueue)
     leaving.drop()
-    assert queue.active is not None
-    assert queue.active.tag == "first heir"
+    assert queue.single is not None
+    assert queue.single.active is not None
+    assert queue.single.active.tag == "first heir"
     staying.publish("", "q", b"0")
     assert [content.method.consumer_tag for content in staying.deliveries()] == ["first heir"]
 
