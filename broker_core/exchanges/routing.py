@@ -178,7 +178,7 @@ def walk(
                 if trace is not None:
                     trace.repeated(current, via)
                 continue
-        answer, error = _ask(current, message, trace)
+        answer, error = ask(current, message, trace)
         lasting = lasting and current.type.looks_at is not LooksAt.MESSAGE and not error
         unmet: list[Destination] = []
         if answer and current.selecting and has_selectors(answer):
@@ -266,7 +266,7 @@ def _note_passed(exchange: Exchange, is_repeated: bool, message: Message, durabl
         known.remember(identity, durable and message.facts.durable)
 
 
-def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[list[Destination] | None, str]:
+def ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[list[Destination] | None, str]:
     """Return the type's own answer and its error. If it raises there are no destinations, so the alternate is asked."""
     began = exchange.begins() if exchange.is_watched else 0.0
     try:

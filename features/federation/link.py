@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.config.amqp_uri import parse
+from leveret.exchanges.routing import ask
 from leveret.features.federation.local import LocalExchangeFeed, LocalQueueFeed
 from leveret.features.transfers.definition import Definition, EndSettings
 from leveret.features.transfers.ends import DestinationEnd, ExchangeFeedEnd, Journey, QueueFeedEnd, SourceEnd
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.clock import Timer
     from leveret.config.amqp_uri import Uri
-    from leveret.exchanges.exchange_type import Binding
+    from leveret.exchanges.exchange_type import Binding, Exchange
     from leveret.features.federation.feed import ExchangeFeed, QueueFeed
     from leveret.features.federation.upstream import Upstream
+    from leveret.message import Message
 
 HERE: Final = parse("amqp://")
 
@@ -35,6 +37,7 @@ class FederationLink(Transfer):
         """The link acts on this node as `user`, who has set the upstream."""
         self.upstream: Upstream = feed.upstream
         self.there = feed.name
+        self.unwanted = 0  # messages that were dropped, since no binding here asks for them any more
         title = f"Federation link (upstream: {feed.upstream.name})"
         super().__init__(Journey(broker, feed.upstream.name, title, virtual_host, user, self._definition()))
 
@@ -80,6 +83,22 @@ class FederationLink(Transfer):
         return f"link of {self.kind} '{self.name}' in vhost '{host}' (upstream '{upstream.name}'{there})"
 
 
+class LinkDestination(LocalDestination):
+    """The exchange here that a link publishes to."""
+
+    def __init__(self, link: FederationLink, uri: Uri) -> None:
+        super().__init__(link.journey, uri, link)
+        self._link = link
+
+    def _keeps(self, exchange: Exchange, message: Message) -> bool:
+        """Return whether a binding here still asks for a message; one that none asks for any more is dropped."""
+        answer, error = ask(exchange, message, None)
+        if answer or error:
+            return True
+        self._link.unwanted += 1
+        return False
+
+
 class ExchangeLink(FederationLink):
     """A link of a federated exchange."""
 
@@ -98,7 +117,7 @@ class ExchangeLink(FederationLink):
     def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
         make: Callable[[ExchangeFeed, Journey, Uri, ExchangeLink], ExchangeFeedEnd]
         make = LocalExchangeFeed if source.is_local else self._remote_ends().exchange_feed
-        return make(self.feed, self.journey, source, self), LocalDestination(self.journey, destination, self)
+        return make(self.feed, self.journey, source, self), LinkDestination(self, destination)
 
     def bound(self, binding: Binding) -> None:
         self._change(binding, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from leveret.exchanges.exchange_type import Binding
     from leveret.features.federation.feed import ExchangeFeed, QueueFeed
     from leveret.features.transfers.definition import Definition, EndSettings
+
+REFUSES: Final = "the destination refuses messages"
 
 
 @attrs.frozen
@@ -146,6 +148,13 @@ def end_named(end: EndSettings) -> str:
     if end.queue is not None:
         return f"queue '{end.queue}'"
     return "the exchanges of the messages" if end.exchange is None else f"exchange '{end.exchange}'"
+
+
+def goes_nowhere(end: EndSettings, exchange: str, key: str) -> str:
+    """Return the reason why a destination cannot have a message that gets into no queue there."""
+    if end.queue is not None:
+        return "the destination queue is not there"
+    return f"exchange '{exchange}' of the destination routes a message with the key '{key[:100]}' to no queue"
 
 
 def settles(journey: Journey) -> bool:

@@ -14,7 +14,15 @@ from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
 from leveret.errors import AccessRefused, Failure, NotFound
 from leveret.exchanges.exchange_type import Exchange
 from leveret.features.transfers.definition import AckMode
-from leveret.features.transfers.ends import DestinationEnd, EndListener, Journey, SourceEnd, settles
+from leveret.features.transfers.ends import (
+    REFUSES,
+    DestinationEnd,
+    EndListener,
+    Journey,
+    SourceEnd,
+    goes_nowhere,
+    settles,
+)
 from leveret.message import Facts, Message, Notes
 from leveret.observability.connection_stats import ConsumerFacts
 from leveret.queues.queue import Queue
@@ -253,15 +261,21 @@ class LocalDestination(DestinationEnd):
         outcome = client.broker.publish(exchange, copy)
         if not self._confirms:
             return
-        if outcome is REFUSED or (outcome is UNROUTABLE and end.queue is not None):
-            why = "refuses messages" if outcome is REFUSED else "is not there"
-            self._listener.refused(self._published + 1, f"the destination {why}")
+        if outcome is REFUSED:
+            self._listener.refused(self._published + 1, REFUSES)
+            return
+        if outcome is UNROUTABLE and self._keeps(exchange, copy):
+            self._listener.refused(self._published + 1, goes_nowhere(end, exchange.name, key))
             return
         self._published += 1
         self.persistent = self.persistent or copy.facts.durable
         if not self._announced:
             self._announced = True
             client.broker.publishers.append(self)
+
+    def _keeps(self, exchange: Exchange, message: Message) -> bool:
+        """Return whether a message that gets into no queue stays at the source."""
+        return True
 
     def mark(self) -> int:
         self._announced = self.persistent = False

@@ -266,6 +266,10 @@ class Transfer(EndListener):
         self._done(1)
 
     def _confirm(self, source: SourceEnd, number: int, multiple: bool) -> None:
+        if self._refused and multiple:
+            for each in [each for each in self._unconfirmed if each <= number]:
+                self._confirm(source, each, False)
+            return
         if not multiple:
             if number in self._unconfirmed and number not in self._refused:
                 del self._unconfirmed[number]

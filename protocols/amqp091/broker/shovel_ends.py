@@ -8,16 +8,18 @@ missing, the broker closes the channel, which is opened again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from leveret.errors import PreconditionFailed
 from leveret.features.transfers.definition import AckMode
 from leveret.features.transfers.ends import (
+    REFUSES,
     DestinationEnd,
     EndListener,
     Journey,
     SourceEnd,
     TransferEnd,
+    goes_nowhere,
     settles,
 )
 from leveret.front_end import Dial, FrontEnd
@@ -36,7 +38,15 @@ if TYPE_CHECKING:
     from leveret.outbox import Outbox
 
 TAG: Final = "shovel"
-REFUSES: Final = "the destination refuses messages"
+
+
+class Returned(NamedTuple):
+    """A message as the other broker returns it."""
+
+    exchange: str
+    key: str
+    properties: bytes
+    body: bytes
 
 
 class Link(FrontEnd):
@@ -239,7 +249,16 @@ class Source091(RemoteSource):
 
 
 class Destination091(RemoteEnd, DestinationEnd):
-    """A queue or an exchange of another broker, to publish to."""
+    """A queue or an exchange of another broker, to publish to.
+
+    On confirm every message is mandatory. A message that is returned has no number: it is the first like it that is
+    not confirmed yet, and if there are several, it does not matter which of them stays at the source.
+    """
+
+    def __init__(self, journey: Journey, uri: Uri, listener: EndListener) -> None:
+        super().__init__(journey, uri, listener)
+        self._sent: dict[int, Returned] = {}  # messages that are not confirmed yet
+        self._number = 0  # of the last of them
 
     @property
     def _end(self) -> EndSettings:
@@ -265,14 +284,22 @@ class Destination091(RemoteEnd, DestinationEnd):
 
     def on_method(self, method: Method) -> None:
         if isinstance(method, m.BasicAck):
-            if not self._is_closed:
-                self._listener.confirmed(method.delivery_tag, method.multiple)
+            self._confirmed(method)
         elif isinstance(method, m.BasicNack):
             self._refuse(method)
         elif isinstance(method, m.ConfirmSelectOk):
             self._listener.opened(None)
         else:
             super().on_method(method)
+
+    def _confirmed(self, method: m.BasicAck) -> None:
+        tag = method.delivery_tag
+        if not method.multiple:
+            self._sent.pop(tag, None)
+        while method.multiple and self._sent and (first := next(iter(self._sent))) <= tag:
+            del self._sent[first]
+        if not self._is_closed:
+            self._listener.confirmed(tag, method.multiple)
 
     def _refuse(self, method: m.BasicNack) -> None:
         if method.multiple:  # which messages it is about is not known
@@ -282,7 +309,18 @@ class Destination091(RemoteEnd, DestinationEnd):
 
     def on_content(self, method: Method, properties: bytes, body: bytes) -> None:
         if isinstance(method, m.BasicReturn):
-            self._failed(f"the destination queue is not there ({method.reply_text})")
+            self._returned(
+                goes_nowhere(self._end, method.exchange, method.routing_key), method, properties, body
+            )
+
+    def _returned(self, reason: str, method: m.BasicReturn, properties: bytes, body: bytes) -> None:
+        returned = Returned(method.exchange, method.routing_key, properties, body)
+        number = next((number for number, sent in self._sent.items() if sent == returned), None)
+        if number is None:
+            self._failed(reason)
+        elif not self._is_closed:
+            del self._sent[number]
+            self._listener.refused(number, reason)
 
     def has_room(self) -> bool:
         return self._link is not None and self._link.outbox.room() > 0
@@ -293,5 +331,9 @@ class Destination091(RemoteEnd, DestinationEnd):
         end = self._end
         exchange = "" if end.queue is not None else message.exchange if end.exchange is None else end.exchange
         key = end.queue if end.queue is not None else message.key if end.key is None else end.key
-        method = m.BasicPublish(exchange, key, mandatory=self._confirms and end.queue is not None)
-        self._link.client.publish(method, *rendered(message))
+        properties, body = rendered(message)
+        if self._confirms:
+            self._number += 1
+            self._sent[self._number] = Returned(exchange, key, properties, body)
+        method = m.BasicPublish(exchange, key, mandatory=self._confirms)
+        self._link.client.publish(method, properties, body)

@@ -72,6 +72,7 @@ def row(asked: Request, link: FederationLink) -> dict[str, Json]:
         "uri": link.upstream.uris[0].shown,
         "timestamp": at,
         "forwarded": link.forwarded,
+        "unwanted": link.unwanted,
         "user": link.journey.user,
         "blocked_status": "flow" if link.is_blocked else "running",
     }

@@ -72,6 +72,34 @@ def test_what_is_upstream_has_the_names_and_arguments_of_rabbitmq(make: Make) ->
 
 
 @SIDES
+def test_what_a_binding_asks_for_and_gets_into_no_queue_stays_upstream(make: Make) -> None:
+    side = federated(make(), reconnect_delay=1)
+    behind = side.host.declare_exchange("behind", "fanout", durable=True)
+    side.host.bind(side.host.exchanges["f"], behind, "b")
+    side.run()
+    side.publish(side.up, "f", "b", b"1", b"2")
+    assert side.link.state == "terminated"
+    assert "routes a message with the key 'b' to no queue" in side.link.reason
+    side.host.bind(behind, side.host.declare_queue("later", durable=True), "")
+    side.run(20.0)
+    assert bodies(side.host.queues["later"]) == [b"1", b"2"]
+
+
+@SIDES
+def test_what_no_binding_asks_for_any_more_is_dropped_and_counted(make: Make) -> None:
+    side = federated(make(), reconnect_delay=1)
+    side.link.stop()
+    side.publish(side.up, "f", "a.b", b"1")
+    side.host.bind(side.host.exchanges["f"], side.host.queues["q"], "b")
+    side.host.unbind(side.host.exchanges["f"], side.host.queues["q"], "a.#")
+    side.link.start()
+    side.run()
+    side.publish(side.up, "f", "b", b"2")
+    assert (side.link.state, side.link.unwanted) == ("running", 1)
+    assert bodies(side.host.queues["q"]) == [b"2"]
+
+
+@SIDES
 def test_bindings_go_upstream_as_they_come_and_go_and_equal_ones_once(make: Make) -> None:
     side = federated(make())
     exchange, other = side.host.exchanges["f"], side.host.declare_queue("other")

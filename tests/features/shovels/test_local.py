@@ -100,6 +100,33 @@ def test_headers_tell_of_the_way_if_they_are_asked_for(yard: Yard) -> None:
 # Failures.
 
 
+def test_what_a_destination_exchange_routes_to_no_queue_stays_at_the_source_on_confirm(yard: Yard) -> None:
+    yard.host.declare_queue("from")
+    yard.host.declare_queue("kept")
+    yard.host.bind(yard.host.exchanges["amq.direct"], yard.host.queues["kept"], "from", {})
+    yard.publish(b"1")
+    shovel = yard.set(dest_exchange="amq.direct", reconnect_delay=1)
+    yard.host.unbind(yard.host.exchanges["amq.direct"], yard.host.queues["kept"], "from", {})
+    yard.publish(*(b"%d" % number for number in range(2, 22)))
+    assert (shovel.state, shovel.forwarded, yard.host.queues["from"].ready) == ("terminated", 1, 20)
+    assert (
+        shovel.reason
+        == "exchange 'amq.direct' of the destination routes a message with the key 'from' to no queue"
+    )
+    yard.host.bind(yard.host.exchanges["amq.direct"], yard.host.queues["kept"], "from", {})
+    yard.run(70.0)
+    assert yard.bodies("kept") == [b"%d" % number for number in range(1, 22)]
+
+
+def test_an_alternate_exchange_takes_what_no_binding_of_the_destination_matches(yard: Yard) -> None:
+    yard.host.declare_queue("from")
+    yard.host.declare_exchange("there", "direct", arguments={"alternate-exchange": "amq.fanout"})
+    yard.host.bind(yard.host.exchanges["amq.fanout"], yard.host.declare_queue("rest"), "", {})
+    yard.publish(b"1", b"2")
+    yard.set(dest_exchange="there")
+    assert yard.bodies("rest") == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_full_destination_loses_nothing_on_confirm(yard: Yard, mode: str) -> None:
     yard.host.declare_queue("from")

@@ -137,6 +137,34 @@ def test_a_refusal_there_loses_nothing(both: TwoBrokers) -> None:
     assert both.bodies("to") == [b"2"]
 
 
+def test_only_what_an_exchange_there_routes_to_no_queue_stays_and_the_rest_comes_once(
+    both: TwoBrokers,
+) -> None:
+    fanout, topic = (both.there.host.exchanges[name] for name in ("amq.fanout", "amq.topic"))
+    both.there.host.bind(fanout, both.there.host.declare_queue("to"), "", {})
+    both.yard.host.declare_queue("from")
+    bind = both.yard.host.bind
+    bind(both.yard.host.exchanges["amq.fanout"], both.yard.host.queues["from"], "", {})
+    for key, body in (("a", b"1"), ("b", b"2"), ("b", b"2"), ("a", b"3")):
+        message = Message(ENCODING, "amq.fanout", key, b"\x10\x00\x02", body, Facts(durable=True))
+        both.yard.broker.publish(both.yard.host.exchanges["amq.fanout"], message)
+    both.there.host.bind(topic, both.there.host.queues["to"], "a", {})
+    both.set(dest_uri=THERE, dest_exchange="amq.topic", reconnect_delay=1)
+    both.run()
+    shovel = both.yard.shovel
+    assert (shovel.state, both.bodies("to")) == ("terminated", [b"1", b"3"])
+    assert (
+        shovel.reason
+        == "exchange 'amq.topic' of the destination routes a message with the key 'b' to no queue"
+    )
+    both.run(5.0)
+    source = both.yard.host.queues["from"]
+    assert (both.bodies("to"), source.ready + source.unsettled) == ([b"1", b"3"], 2)
+    both.there.host.bind(topic, both.there.host.queues["to"], "b", {})
+    both.run(20.0)
+    assert both.bodies("to") == [b"1", b"3", b"2", b"2"]
+
+
 def test_a_source_that_is_deleted_there_ends_it(both: TwoBrokers) -> None:
     both.set(src_uri=THERE, reconnect_delay=100)
     both.there.host.delete_queue(both.there.host.queues["from"])

@@ -109,7 +109,10 @@ const columns = () => [
   ]],
   ["Upstream", ({ upstream, uri }) => [upstream, h("div", { class: "hint" }, h("code", {}, uri))]],
   ["From", ({ type, upstream_exchange: exchange, upstream_queue: queue }) => `${type} ${exchange ?? queue}`],
-  ["Brought", ({ forwarded }) => count(forwarded), { number: true }],
+  ["Brought", ({ forwarded, unwanted }) => [
+    count(forwarded),
+    unwanted > 0 && h("div", { class: "hint" }, `${count(unwanted)} not wanted here any more`),
+  ], { number: true }],
   ["", (each) => has() && h("button", { type: "button", onclick: () => restart(each) }, "Restart")],
 ];
 
