@@ -51,7 +51,7 @@ log: Final = logging.getLogger("leveret.connection")
 READ_SIZE: Final = 262_144  # bytes asked for in one read: hundreds of small messages, or a few large ones
 TURN_S: Final = 0.005  # the limit for processing one read; a publisher to 2000 queues gets smaller reads
 WAITING_MAX: Final = BITE  # bytes read while the front-end waits for work in a thread
-GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
+GOODBYE_S: Final = 2.0  # for the peer to take the last bytes, once the disk has what they say, and to hang up
 
 
 class Transport(SocketIO, Connected):
@@ -76,7 +76,7 @@ class Transport(SocketIO, Connected):
         self._meanwhile: trio.CancelScope | None = None  # of reading while the front-end waits
         self._read_while_waiting = 0
         self._paused = False  # not read from until it has read its answers
-        self._goodbye_s = GOODBYE_S
+        self._is_turned_away = False
 
     # The connection's task.
 
@@ -334,7 +334,7 @@ class Transport(SocketIO, Connected):
 
     def turn_away(self) -> None:
         """Hang up at once, without waiting for anything, to make room for others."""
-        self._goodbye_s = 0.0
+        self._is_turned_away = True
         leave_strangers(self)
         self.hang_up()
 
@@ -359,8 +359,8 @@ class Transport(SocketIO, Connected):
         while self._held and self._held[0][0] <= commit:
             self._backlog.add(self._held.popleft()[1])
         self.send_backlog()
-        if not self._held and self._none_held is not None:
-            self._none_held.set()
+        if not self._held:
+            self._nothing_held()
         if not behind:
             self.keep_reading()
         return bool(self._held) or self.ahead
@@ -373,8 +373,18 @@ class Transport(SocketIO, Connected):
     def drop_held(self) -> None:
         """Drop the held answers after the disk has failed: they are not true."""
         self._held.clear()
+        self._nothing_held()
+
+    def _nothing_held(self) -> None:
         if self._none_held is not None:
             self._none_held.set()
+            self._none_held = None
+
+    async def _wait_landed(self) -> None:
+        """Wait until the disk has what the held answers say, or has failed."""
+        if self._held:
+            self._none_held = trio.Event()
+            await self._none_held.wait()
 
     # Sending.
 
@@ -385,10 +395,7 @@ class Transport(SocketIO, Connected):
 
     async def _nothing_left(self) -> None:
         """Wait until the operating system has accepted everything."""
-        if self._held:
-            self._none_held = trio.Event()
-            await self._none_held.wait()
-            self._none_held = None
+        await self._wait_landed()
         if self._all_sent is not None:
             await self._all_sent.wait()
 
@@ -416,8 +423,16 @@ class Transport(SocketIO, Connected):
                 self.node.lose(front)
 
     async def _say_goodbye(self) -> None:
-        """Let the peer read our last bytes: closing a socket with unread input would discard them."""
-        until = trio.current_time() + self._goodbye_s
+        """Let the peer read our last bytes: closing a socket with unread input would discard them.
+
+        The peer has a moment for them, which begins when the disk has what they say.
+        """
+        if self._is_turned_away:
+            return
+        self._paused = True
+        await self._wait_landed()
+        self._paused = False
+        until = trio.current_time() + GOODBYE_S
         with trio.move_on_at(min(until, self._log_in_until) if self._is_stranger else until):
             await self._nothing_left()
             try:

@@ -4,6 +4,8 @@ The store is one in memory whose commits land when a test says so."""
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from leveret import ThreadedNode, embedded
@@ -12,6 +14,7 @@ from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import BasicProperties, Method, method_frame
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.types import Symbol
+from leveret.server.node import transport
 from leveret.server.node.transport import GOODBYE_S
 from tests.amqp091.peer import ClientChannel
 from tests.amqp10.controller import Control, in_tx
@@ -25,6 +28,10 @@ pytestmark = pytest.mark.system
 
 PERSISTENT = BasicProperties(delivery_mode=2)
 TRANSIENT = BasicProperties(delivery_mode=1)
+PUT = (
+    b"PUT /api/queues/%2F/web HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nContent-Length: 16\r\n\r\n" + b'{"durable":true}'
+)
 
 
 @pytest.fixture
@@ -236,6 +243,27 @@ def test_a_client_that_leaves_still_gets_its_answers(slow: Slow, channel: Client
     assert peer.all() == [m.QueueDeclareOk("new", 0, 0), m.ConnectionCloseOk()]
     peer.socket.settimeout(GOODBYE_S / 2)
     assert peer.socket.recv(1) == b""  # and the end, at once
+
+
+def test_an_answer_is_given_however_long_the_disk_takes_after_a_client_has_said_goodbye(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The peer's time to take its last bytes, here none, begins when they are true."""
+    monkeypatch.setattr(transport, "GOODBYE_S", 0.0)
+    store = MemoryStore(held=True)
+    config = embedded({"http": {"enabled": True, "address": "127.0.0.1:0"}})
+    with ThreadedNode(config, store=store) as node, Slow(node, store) as slow:
+        channel = slow.channel()
+        channel.send(m.QueueDeclare("new", durable=True))
+        channel.peer.send(0, m.ConnectionClose(200, "bye", 0, 0))
+        web = socket.create_connection((node.host, int(node.node.addresses[-1].rpartition(":")[2])))
+        web.sendall(PUT)
+        slow.settle()
+        assert channel.peer.all() == []
+        slow.land_all()
+        assert channel.peer.all() == [m.QueueDeclareOk("new", 0, 0), m.ConnectionCloseOk()]
+        assert slow.received(web).startswith(b"HTTP/1.1 201 ")
+        web.close()
 
 
 def test_a_node_that_stops_still_gives_its_answers(slow: Slow, channel: ClientChannel):
