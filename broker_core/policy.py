@@ -31,6 +31,7 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import QueueLimits, QueueType
 from leveret.observability.events import Events
 from leveret.selectors.expressions import Expression
+from leveret.selectors.pcre_translation import compiled, refusal_of
 from leveret.values import Table, Value
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Policy:
     @cached_property
     def found_in(self) -> Callable[[str], object]:
         """The function that searches for the pattern in a name: a fast one where possible, else that of `re`."""
-        return quick(self.pattern) or re.compile(self.pattern).search
+        return quick(self.pattern) or compiled(self.pattern).search
 
     def reaches_queue(self, virtual_host: str, name: str, type_: QueueType) -> bool:
         return type_ in REACH[self.apply_to] and self._names(virtual_host, name)
@@ -225,10 +226,8 @@ def refuse_invalid(policy: Policy, kind: str, known: Mapping[str, PolicyKey]) ->
 
 
 def policy_fault(policy: Policy, known: Mapping[str, PolicyKey]) -> str | None:
-    try:
-        re.compile(policy.pattern)
-    except re.error as error:
-        return f"pattern '{policy.pattern}' is not a regular expression ({error})"
+    if (why := refusal_of(policy.pattern)) is not None:
+        return f"pattern '{policy.pattern}' is not a regular expression ({why})"
     if not policy.definition:
         return "the definition is empty"
     wrong = next((f for key, value in policy.definition.items() if (f := key_fault(key, value, known))), None)

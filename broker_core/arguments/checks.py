@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from leveret.limits import MULTIPLIER_MAX, NAME_MAX, PRIORITY_MAX, RETRY_TYPES, TTL_MAX_MS, Overflow
+from leveret.selectors.pcre_translation import refusal_of
 from leveret.values import Timestamp, Value, printed, type_name
 
 Check: TypeAlias = Callable[[Value], str | None]
@@ -75,11 +76,8 @@ def expression_fault(value: Value) -> str | None:
     """Return the fault of a value that is no regular expression."""
     if (wrong := text_fault(value)) is not None:
         return wrong
-    try:
-        re.compile(text(value) or "")
-    except re.error as error:
-        return f"'{printed(value)}' is not a regular expression ({error})"
-    return None
+    why = refusal_of(text(value) or "")
+    return None if why is None else f"'{printed(value)}' is not a regular expression ({why})"
 
 
 def header_fault(value: Value) -> str | None:

@@ -19,6 +19,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
+from leveret.selectors.pcre_translation import compiled
 from leveret.values import Table, Value
 
 MANY: Final = (1 << 31) - 1
@@ -197,10 +198,7 @@ class RegularExpression(Text):
         super().__init__("a regular expression", r"(?s).*")
 
     def convert(self, value: object) -> str:
-        try:
-            re.compile(text := super().convert(value))
-        except re.error as error:
-            raise ValueError(str(error)) from None
+        compiled(text := super().convert(value))
         return text
 
 

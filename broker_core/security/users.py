@@ -13,6 +13,8 @@ from leveret.catalogue import USER
 from leveret.errors import PreconditionFailed
 from leveret.limits import UserLimits
 from leveret.security.passwords import Hashing, PasswordHash
+from leveret.selectors import pcre_translation
+from leveret.selectors.pcre_translation import ExpressionError
 
 if TYPE_CHECKING:
     from leveret.security.http_requests import Ask
@@ -103,8 +105,8 @@ class Accounts(Protocol):
 
 
 def compiled(expression: str) -> re.Pattern[str]:
-    """Compile a permission's expression; `re` itself caches the last few hundred. Raises PreconditionFailed."""
+    """Compile a permission's expression; the last thousand are cached. Raises PreconditionFailed."""
     try:
-        return re.compile(expression or r"\A\Z")
-    except re.error as error:
+        return pcre_translation.compiled(expression or r"\A\z")
+    except ExpressionError as error:
         raise PreconditionFailed(f"'{expression}' is not a regular expression ({error})") from None

@@ -1,11 +1,11 @@
 """Regular expressions in linear time: one step for each character of the text, whatever the expression.
 
-    "^a(b|c)*$" ──parse──> parts ──emit──> states ──find──> yes or no
+    "^a(b|c)*$" ─parse─> parts ─emit─> states ─find─> yes or no
 
-Python's `re` backtracks, which takes exponential time for some expressions and would block the loop. Here all paths are
-followed at once (K. Thompson, 1968): a set of states, as the bits of a number, becomes the next set with each
-character, and transitions are cached. That can say whether an expression is found in a text but not where; look-around
-and references to groups are not supported.
+Expressions are those of PCRE (`pcre_translation.py`). Python's `re` backtracks, which takes exponential time for some
+of them and would block the loop. Here all paths are followed at once (K. Thompson, 1968): a set of states, as the bits
+of a number, becomes the next set with each character, and transitions are cached. That can say whether an expression is
+found in a text but not where; look-around and references to groups are not supported.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Final
 
 import attrs
 
+from leveret.selectors.pcre_translation import ExpressionError, translated
+
 LENGTH_MAX: Final = 1000  # characters of an expression
 STATES_MAX: Final = 300  # with repetitions expanded: 15 ms for the worst of 255 characters, once
 EMITTED_MAX: Final = 3000  # expanded parts, which may add no state
 REMEMBERED_MAX: Final = 4096  # cached transitions
 CLASSES_MAX: Final = 4096  # characters whose matching states are cached
-IGNORING_CASE: Final = "(?i)"
-CHARACTER, EITHER, BEGIN, END, FOUND = range(5)
+CHARACTER, EITHER, BEGIN, END, VERY_END, FOUND = range(6)
 TOKENS: Final = re.compile(
     r"""
     (?P<open>   \( (?: \?: | \?P<[A-Za-z_]\w*> | (?!\?) ) )
@@ -32,6 +33,7 @@ TOKENS: Final = re.compile(
   | (?P<repeat> (?: [*+?] | \{ (?=[\d,]) (?P<low>\d*) (?P<comma>,?) (?P<high>\d*) \} ) \?? (?!\+) )
   | (?P<begin>  \^ | \\A )
   | (?P<end>    \$ )
+  | (?P<last>   \\Z )
   | (?P<atom>   \\[dDsSwW] | \\[ntrfva] | \\x[0-9a-fA-F]{2} | \\[^0-9A-Za-z]
               | \[ \^? \]? (?: \\. | [^\]\\] )* \] | [^\\()|*+?[^$] )
     """,
@@ -129,26 +131,27 @@ class Expression:
     def __init__(self, text: str, ignore_case: bool = False) -> None:
         if len(text) > LENGTH_MAX:
             raise ValueError(f"it has more than {LENGTH_MAX} characters")
-        if text.startswith(IGNORING_CASE):
-            text, ignore_case = text.removeprefix(IGNORING_CASE), True
-        flags = re.IGNORECASE if ignore_case else re.NOFLAG
         try:
-            re.compile(text, flags)
+            text = translated(text, ignore_case)
+            re.compile(text, re.ASCII)
             states = States()
             start = states.emit(parsed(text), 0)
+        except ExpressionError as refusal:
+            raise ValueError(f"it is no regular expression: {refusal}") from None
         except (re.error, OverflowError) as error:
             raise ValueError(f"it is no regular expression: {error}") from None
         except RecursionError:
             raise ValueError("it is nested too deep") from None
         self._states = states.table
-        self._atoms = [re.compile(atom, flags) for atom in states.atoms]
+        self._atoms = [re.compile(atom, re.ASCII) for atom in states.atoms]
         self._suiting: dict[str, int] = {}  # the states that a character matches
         self._reached: dict[int, int] = {}  # the states that a state leads to without a character
         self._following: dict[tuple[int, str], int] = {}
         self._again = self._reach(start)
         self._first = self._reach_any(start, (BEGIN,))
-        self._fits_nothing = self._reach_any(start, (BEGIN, END)) & 1 == 1
-        self._ending = sum(1 << at for at in range(len(self._states)) if self._reach_any(at, (END,)) & 1)
+        self._fits_nothing = self._reach_any(start, (BEGIN, END, VERY_END)) & 1 == 1
+        ends = END, VERY_END
+        self._ending = sum(1 << at for at in range(len(self._states)) if self._reach_any(at, ends) & 1)
 
     def found_in(self, text: str) -> bool:
         """Return whether any part of the text matches."""
@@ -249,6 +252,8 @@ def parsed(text: str) -> ExpressionPart:
                 series.append(One(BEGIN))
             case "end":
                 series.append(One(END))
+            case "last":
+                series.append(One(VERY_END))
             case "atom":
                 series.append(One(CHARACTER, token["atom"]))
             case _:

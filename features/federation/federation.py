@@ -6,7 +6,6 @@ they should have soon after. A link whose upstream has not changed goes on.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -28,6 +27,7 @@ from leveret.features.transfers.transfer import START_S
 from leveret.observability.metric import COUNTER, GAUGE, Metric
 from leveret.policy import quick
 from leveret.queues.queue import Queue
+from leveret.selectors.pcre_translation import compiled
 from leveret.values import Json, Table
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class Federation(Connecting):
         if isinstance(one, str):
             return [SetMember(one)]
         if isinstance(pattern, str):
-            found_in = quick(pattern) or re.compile(pattern).search
+            found_in = quick(pattern) or compiled(pattern).search
             return [SetMember(each) for each in self.upstreams.names(host) if found_in(each)]
         if name == ALL:
             return [SetMember(each) for each in self.upstreams.names(host)]

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
+from leveret.selectors import pcre_translation
+from leveret.selectors.pcre_translation import ExpressionError
 from leveret.server.topology_file.model import (
     BINDING,
     EXCHANGE,
@@ -121,8 +123,8 @@ def topic_matches(bound: str, key: str) -> bool:
 def compiled(pattern: object) -> re.Pattern[str] | None:
     """Compile a pattern; None if it is not a regular expression."""
     try:
-        return re.compile(str(pattern))
-    except re.error:
+        return pcre_translation.compiled(str(pattern))
+    except ExpressionError:
         return None
 
 

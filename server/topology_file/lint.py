@@ -26,6 +26,7 @@ from leveret.arguments.warnings import (
 from leveret.exchanges.standard import STANDARD
 from leveret.limits import QueueType
 from leveret.policy import ApplyTo
+from leveret.selectors.pcre_translation import refusal_of
 from leveret.server.topology_file import releases
 from leveret.server.topology_file.dead_letter_cycles import dead_letter_cycles
 from leveret.server.topology_file.effective import (
@@ -170,7 +171,8 @@ def policies_of_nothing(seen: EffectiveTopology) -> Found:
         if not any(pattern.search(thing.name) for thing in candidates):
             yield (
                 each,
-                f"{each} matches nothing: the pattern {pattern.pattern!r} is found in none of the names it applies to",
+                f"{each} matches nothing: the pattern {each.settings['pattern']!r} is found in none of the names "
+                "it applies to",
                 "correct the pattern or apply-to, or clear the policy",
             )
 
@@ -179,8 +181,9 @@ def patterns_that_do_not_compile(seen: EffectiveTopology) -> Found:
     for each in seen.topology.of(POLICY, OPERATOR_POLICY, PERMISSION):
         for name in ("pattern", "configure", "write", "read"):
             text = each.settings.get(name)
-            if text is not None and compiled(text) is None:
-                yield each, f"{each}: {name} {text!r} is not a regular expression", "correct it"
+            why = None if text is None else refusal_of(str(text))
+            if why is not None:
+                yield each, f"{each}: {name} {text!r} is not a regular expression ({why})", "correct it"
 
 
 def contradicting_arguments(seen: EffectiveTopology) -> Found:

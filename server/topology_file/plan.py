@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from leveret.catalogue import COMPONENTS, SHOVEL, UPSTREAM, UPSTREAM_SET
+from leveret.selectors.pcre_translation import compiled
 from leveret.server.topology_file.model import (
     BINDING,
     DEFAULT_TYPE,
@@ -127,7 +128,7 @@ def _with_passwords(thing: Thing, before: Thing) -> Thing:
 
 
 def _deleted(wanted: Topology, live: Topology) -> Iterator[Change]:
-    patterns = {host: re.compile(pattern) for host, pattern in wanted.managed.items()}
+    patterns = {host: compiled(pattern) for host, pattern in wanted.managed.items()}
     for kind in PRUNED:
         if kind in COMPONENTS and not wanted.has_parameters:
             continue
