@@ -180,10 +180,12 @@ class VirtualHost(Traced):
         internal: bool = False,
         arguments: Table | None = None,
         may_create: Callable[[], None] = lambda: None,
+        reserved: bool = False,
     ) -> Exchange:
         """Return the exchange, creating it if there is none; `may_create` is called before that, and may raise (S148).
 
-        Raises PreconditionFailed if the existing one differs; AccessRefused, TooMany, or what the new type raises.
+        `reserved` permits a name that begins with `amq.`, as definitions of other brokers have them. Raises
+        PreconditionFailed if the existing one differs; AccessRefused, TooMany, or what the new type raises.
         """
         arguments = arguments or {}
         if (type_class := self.broker.exchange_types.get(type_)) is None:
@@ -195,7 +197,7 @@ class VirtualHost(Traced):
                 current, type_, durable, auto_delete, internal, arguments, compat
             )
             return current
-        if name.startswith(RESERVED):
+        if name.startswith(RESERVED) and not reserved:
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         may_create()
         if name in self.exchanges:  # made by another client while a server was asked for permissions

@@ -222,13 +222,40 @@ def lint(options: argparse.Namespace, api: Api) -> int:
 
     if (options.file is None) != options.live:
         raise ValueError("lint takes either a FILE or --live")
-    found = lint(_live(options, api) if options.live else read(options.file), options.release)
+    if options.live:
+        found = lint(_live(options, api), options.release)
+    else:
+        found = linted(options.file, options.release)
     if options.json:
         names = ("severity", "code", "place", "what", "advice")
         print(json.dumps([{name: getattr(each, name) for name in names} for each in found], indent=2))
     else:
         print(findings_text(found))
     return PENDING if found else DONE
+
+
+def linted(file: Path, release: str | None) -> list[Finding]:
+    """Return the findings in a file; what a node refuses of definitions comes first."""
+    from leveret.config.config import ConfigError
+    from leveret.server.topology_file.lint import lint, with_refusals
+    from leveret.server.topology_file.reader import from_definitions
+
+    if file.suffix == ".toml":
+        return lint(read(file), release)
+    from leveret.server.definitions.rehearsal import problems_of
+
+    octets = file.read_bytes()
+    try:
+        content = json.loads(octets)
+    except ValueError:
+        read(file)  # which says what is wrong
+        raise
+    refused = problems_of(content)
+    try:
+        found = lint(from_definitions(content), release)
+    except ConfigError:  # it is in what is refused
+        found = []
+    return with_refusals(found, refused)
 
 
 def findings_text(found: Sequence[Finding]) -> str:

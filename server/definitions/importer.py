@@ -52,7 +52,7 @@ from leveret.server.definitions.reader import (
 )
 from leveret.server.definitions.warnings import Warnings
 from leveret.server.definitions.warnings import steps as warnings_of
-from leveret.virtual_host import PREDECLARED, Description
+from leveret.virtual_host import PREDECLARED
 
 log: Final = logging.getLogger("leveret.definitions")
 
@@ -170,8 +170,8 @@ def _each(section: str, items: Sequence[D], put: Callable[[D], None]) -> Iterato
 def _put_virtual_host(broker: Broker, host: VirtualHostDefinition) -> None:
     broker.require_room(host.name)
     put = broker.add_virtual_host(host.name)
-    if host.description is not None or host.tags:
-        put.describe(Description(host.description or "", host.tags))
+    if host.about is not None:
+        put.describe(host.about)
     if host.tracing is not None:
         put.set_tracing(host.tracing)
     if host.queue_type is not None:
@@ -251,10 +251,13 @@ def _unless_stored(thing: Destination | None, stored: Set[Destination]) -> Itera
 
 
 def _put_exchange(broker: Broker, stored: Set[Destination], each: ExchangeDefinition) -> None:
+    """Add an exchange; one that every virtual host has stays as it is, and others of other brokers are added."""
+    if each.name in THERE_ANYWAY:
+        return
     host = broker.virtual_host(each.vhost)
     said = each.name, each.type, each.durable, each.auto_delete, each.internal, each.arguments
     with _unless_stored(host.exchanges.get(each.name), stored):
-        host.declare_exchange(*said)
+        host.declare_exchange(*said, reserved=True)
 
 
 def _put_queue(broker: Broker, stored: Set[Destination], each: QueueDefinition) -> None:
@@ -271,6 +274,8 @@ def _put_queue(broker: Broker, stored: Set[Destination], each: QueueDefinition) 
 
 
 def _put_binding(broker: Broker, each: BindingDefinition) -> None:
+    if not each.source:
+        return
     host = broker.virtual_host(each.vhost)
     to_queue = each.destination_type == "queue"
     destination: Destination = host.queue(each.destination) if to_queue else host.exchange(each.destination)

@@ -16,7 +16,7 @@ from leveret.config.config import ConfigError
 from leveret.config.records import RecordOf, keys_of
 from leveret.config.types import REFUSED, Kind, ListOf, Place, Problem
 from leveret.server.definitions.labels import named
-from leveret.server.definitions.reader import Definitions
+from leveret.server.definitions.reader import Definitions, require_virtual_hosts
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
@@ -106,7 +106,7 @@ def records(content: object, problems: list[Problem] | None = None) -> Steps[Def
     """Return what `read_content` returns. Raises ConfigError with every problem.
 
     With a list for `problems`, items with problems are left out instead, and the problems go to the list. The content
-    is then still to be an object.
+    is then still to be an object, and not the file of one virtual host.
     """
     place = Place([])
     sections: dict[str, object] = {}
@@ -114,6 +114,7 @@ def records(content: object, problems: list[Problem] | None = None) -> Steps[Def
     if not isinstance(content, Mapping):
         WHOLE.read(content, place)
         raise ConfigError(place.problems)
+    require_virtual_hosts(content)
     for name, value in content.items():
         kind = ITEMS.get(name)
         if kind is None or not isinstance(value, list):

@@ -45,8 +45,10 @@ from leveret.security.passwords import ALGORITHMS, SHA256, PasswordHash
 from leveret.selectors.parser import compile_selector
 from leveret.server.definitions.labels import named
 from leveret.values import Json, Table
+from leveret.virtual_host import Description
 
 MD5: Final = "rabbit_password_hashing_md5"  # which RabbitMQ means, too, where a file names no algorithm
+OF_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 MD5_SIZE: Final = 20  # bytes of such a hash: a salt of 4, and the digest
 ANY_NAME: Final = Text("a name of at most 255 characters", r"(?s).{0,255}")
 ANY_TEXT: Final = Text("a text", r"(?s).*")
@@ -102,6 +104,15 @@ class NotZero(SingleValue[int]):
         raise ValueError
 
 
+class ArgumentTable(Kind[Table]):
+    """A table of arguments. Tools in languages whose empty table is an empty list write that."""
+
+    accepted = "a table"
+
+    def read(self, value: object, place: Place) -> Table | RefusedValue:
+        return NO_ARGUMENTS if value == [] else FREE_TABLE.read(value, place)
+
+
 def is_pairs(value: object) -> TypeGuard[list[tuple[str, object]]]:
     return isinstance(value, list) and all(
         isinstance(each, list) and len(each) == 2 and isinstance(each[0], str) for each in value
@@ -123,6 +134,7 @@ class DefaultQueueType(Kind[QueueType | None]):
 IGNORED: Final[Mapping[str, object]] = {}
 QUEUE_TYPE: Final = DefaultQueueType()
 NO_ARGUMENTS: Final[Table] = {}
+ARGUMENTS: Final = ArgumentTable()
 COUNT: Final = Whole(-MANY, MANY)
 RATE: Final = NotZero()
 OTHERS: Final = TableOf(Anything(), "a table")
@@ -195,6 +207,8 @@ def is_md5(user: UserDefinition) -> bool:
 class MetadataDefinition(Tolerant):
     """The metadata of a virtual host."""
 
+    description: str | None = key(ANY_TEXT, "A description.", None)
+    tags: tuple[str, ...] = key(Tags(), "Tags to find it by.", ())
     default_queue_type: QueueType | None = key(QUEUE_TYPE, "The type of queues that name none.", None)
 
 
@@ -215,6 +229,13 @@ class VirtualHostDefinition(Tolerant):
     def queue_type(self) -> QueueType | None:
         """The default type of queues; what the metadata say goes before, since versions of RabbitMQ differ."""
         return self.metadata.default_queue_type or self.default_queue_type
+
+    @property
+    def about(self) -> Description | None:
+        """The description and tags, which newer files have in the metadata, too; None if there are none."""
+        said = self.metadata.description if self.description is None else self.description
+        tags = self.tags or self.metadata.tags
+        return None if said is None and not tags else Description(said or "", tags)
 
 
 @attrs.frozen(kw_only=True)
@@ -330,7 +351,7 @@ class QueueDefinition(Tolerant):
     durable: bool = key(Flag(), "It survives a restart.", True)
     auto_delete: bool = key(Flag(), "It is deleted with its last consumer.", False)
     type: str | None = key(Text(), "Its type, if the arguments do not say.", None)
-    arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
+    arguments: Table = key(ARGUMENTS, "Its arguments.", NO_ARGUMENTS)
     selector: str | None = key(Text(), "The condition for messages; others are not kept.", None)
 
     def contradictions(self) -> Iterator[Problem]:
@@ -345,27 +366,27 @@ class QueueDefinition(Tolerant):
 
 @attrs.frozen(kw_only=True)
 class ExchangeDefinition(Tolerant):
-    """An exchange."""
+    """An exchange; the default exchange, which some brokers write into their files, is there anyway."""
 
-    name: str = key(NAME, "Its name.")
+    name: str = key(ANY_NAME, "Its name.")
     vhost: str = key(NAME, "The virtual host.")
     type: str = key(NAME, "Its type.")
     durable: bool = key(Flag(), "It survives a restart.", True)
     auto_delete: bool = key(Flag(), "It is deleted with its last binding.", False)
     internal: bool = key(Flag(), "Clients cannot publish to it.", False)
-    arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
+    arguments: Table = key(ARGUMENTS, "Its arguments.", NO_ARGUMENTS)
 
 
 @attrs.frozen(kw_only=True)
 class BindingDefinition(Tolerant):
-    """A binding."""
+    """A binding; those of the default exchange are there anyway."""
 
-    source: str = key(NAME, "The exchange.")
+    source: str = key(ANY_NAME, "The exchange.")
     vhost: str = key(NAME, "The virtual host.")
     destination: str = key(NAME, "The queue or exchange that is bound.")
     destination_type: str = key(OneOf("queue", "exchange"), "Its kind.", "queue")
     routing_key: str = key(ANY_NAME, "The binding key.", "")
-    arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
+    arguments: Table = key(ARGUMENTS, "Its arguments.", NO_ARGUMENTS)
 
 
 @attrs.frozen(kw_only=True)
@@ -405,11 +426,30 @@ def read(source: str | bytes) -> Definitions:
 
 def read_content(content: object) -> Definitions:
     """Return the definitions in parsed JSON. Raises ConfigError with every problem."""
+    require_virtual_hosts(content)
     place = Place([])
     definitions = RecordOf(Definitions).read(content, place)
     if definitions is REFUSED or place.problems:
         raise ConfigError(list(named(place.problems, content)))
     return definitions
+
+
+def require_virtual_hosts(content: object) -> None:
+    """Raise ConfigError if these are the definitions of one virtual host, whose items name none."""
+    if not isinstance(content, Mapping) or "vhosts" in content:
+        return
+    lists = [content.get(section) for section in OF_VIRTUAL_HOST]
+    items = [item for each in lists if isinstance(each, list) for item in each if isinstance(item, Mapping)]
+    if items and all("vhost" not in item and ("name" in item or "source" in item) for item in items):
+        raise ConfigError(
+            [
+                Problem(
+                    "",
+                    "this is the file of one virtual host, whose objects name none: say which one they are for, with"
+                    " `leveret import FILE --vhost NAME` or POST /api/definitions/NAME",
+                )
+            ]
+        )
 
 
 def read_file(path: Path) -> Definitions:

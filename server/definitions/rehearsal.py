@@ -11,6 +11,10 @@ from typing import TypeVar
 import attrs
 
 from leveret.broker import Broker
+from leveret.config.config import ConfigError
+from leveret.config.types import Problem
+from leveret.exchanges.standard import STANDARD
+from leveret.security.users import User
 from leveret.server.definitions import exporter, importer, incremental_reader
 from leveret.server.definitions.incremental_reader import Steps
 from leveret.server.definitions.reader import Definitions
@@ -45,6 +49,41 @@ def stand_in(broker: Broker, definitions: Definitions) -> Steps[Broker]:
     for _ in importer.steps(there, made):
         yield
     return made
+
+
+def problems_of(content: object) -> list[Problem]:
+    """Return what a node would refuse in the content of a definitions file.
+
+    What the file names and does not have may be there already: virtual hosts, users, and types of exchanges.
+    """
+    problems: list[Problem] = []
+    try:
+        said = finished(incremental_reader.records(content, problems))
+    except ConfigError as error:
+        return list(error.problems)
+    made = Broker()
+    made.notices.tell = lambda line: None
+    for host in named(said):
+        made.add_virtual_host(host)
+    for each in (*said.permissions, *said.topic_permissions):
+        made.access.put_user(User(each.user))
+    known = tuple(
+        each if each.type in STANDARD else attrs.evolve(each, type="fanout", arguments={})
+        for each in said.exchanges
+    )
+    trial = attrs.evolve(without_passwords(said), exchanges=known)
+    tried = importer.steps(trial, made, user="", is_trial=True)
+    return [*problems, *(each for each in tried if each is not None)]
+
+
+def finished(steps: Steps[T]) -> T:
+    """Do all steps at once, and return what they do."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 def named(definitions: Definitions) -> dict[str, set[str]]:

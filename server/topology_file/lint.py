@@ -7,7 +7,7 @@ Each rule is a generator in `RULES` by its code. The settings of policies count 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -23,6 +23,7 @@ from leveret.arguments.warnings import (
     policy_warnings,
     queue_warnings,
 )
+from leveret.config.types import Problem
 from leveret.exchanges.standard import STANDARD
 from leveret.limits import QueueType
 from leveret.policy import ApplyTo
@@ -71,6 +72,7 @@ Found = Iterator[tuple[Thing, str, str]]  # the object, the mistake, the advice
 
 APPLY_TO: Final = tuple(each.value for each in ApplyTo)
 TYPES: Final = frozenset(kind.value for kind in QueueType)
+ITEM: Final = re.compile(r"\w+\[\d+\]")  # in the place of a problem
 PREDECLARED: Final = re.compile(r"amq\.")
 
 
@@ -90,6 +92,23 @@ def lint(topology: Topology, release: str | None = None) -> list[Finding]:
         ),
     ]
     return sorted(found, key=lambda each: list(Severity).index(each.severity))
+
+
+def with_refusals(found: Sequence[Finding], refused: Iterable[Problem]) -> list[Finding]:
+    """Return findings together with what a node refuses, unless they name that object as an error already."""
+    named = {each.place for each in found if each.severity is Severity.ERROR}
+    more = [
+        Finding(
+            Severity.ERROR,
+            "refused",
+            each.where or "the file",
+            str(each).removeprefix(f"{each.where}: "),
+            "correct it: a node refuses it",
+        )
+        for each in refused
+        if named.isdisjoint(ITEM.findall(each.where))
+    ]
+    return sorted([*more, *found], key=lambda each: list(Severity).index(each.severity))
 
 
 def _told(found: tuple[Thing, str, str]) -> tuple[str, str, str]:

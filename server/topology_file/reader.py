@@ -175,7 +175,7 @@ class RowReader:
                 place = self.place.at(section).item(number)
                 if not isinstance(row, Mapping):
                     place.refuse("no table", "a table")
-                elif (thing := made(self, row, place)) is not None:
+                elif not is_default(section, row) and (thing := made(self, row, place)) is not None:
                     yield thing
 
     def host(self, row: Row) -> str:
@@ -286,6 +286,13 @@ SECTIONS: Final[Mapping[str, Callable[[RowReader, Row, Place], Thing | None]]] =
     "queues": RowReader.queue,
     "bindings": RowReader.binding,
 }
+
+
+def is_default(section: str, row: Row) -> bool:
+    """Return whether a row is the default exchange or a binding of it, which are there without being declared."""
+    return (section == "exchanges" and row.get("name") == "") or (
+        section == "bindings" and row.get("source") == ""
+    )
 
 
 def tags_of(value: object) -> list[str]:

@@ -21,6 +21,7 @@ import attrs
 from leveret.broker import Broker
 from leveret.clock import Turn
 from leveret.config.compat import INTRODUCTIONS, Product
+from leveret.config.config import ConfigError
 from leveret.config.types import Problem
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import bad
@@ -34,7 +35,7 @@ from leveret.server.definitions import exporter, importer, incremental_reader
 from leveret.server.definitions.exporter import Sections
 from leveret.server.definitions.import_report import PRODUCT, ImportReport, text_of
 from leveret.server.definitions.incremental_reader import Steps
-from leveret.server.definitions.reader import Definitions, UserDefinition
+from leveret.server.definitions.reader import OF_VIRTUAL_HOST, Definitions, UserDefinition
 from leveret.server.definitions.rehearsal import stand_in, without_passwords
 from leveret.values import Json
 from leveret.version import VERSION
@@ -44,7 +45,6 @@ ONE: Final = PATH + "/{vhost}"
 OWN: Final = "/api/leveret/definitions"
 OWN_ONE: Final = OWN + "/{vhost}"
 RABBITMQ_VERSION: Final = INTRODUCTIONS[Product.RABBITMQ_3][1]  # whose shapes these are
-OF_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 ORIGIN: Final = "product_name"
 LOOK_S: Final = 0.01  # between two looks at the work of a thread
 
@@ -137,7 +137,7 @@ def imported(
 ) -> Generator[float, None, ImportReport]:
     """Import, or only try to, and return what became of it. Raises Refused if nothing of it is to be imported."""
     broker, turn, done = asked.broker, turn_of(asked.broker), ImportReport()
-    said = yield from read(asked.body, host, turn, done.problems)
+    said = yield from read(uploaded(asked), host, turn, done.problems)
     is_strict = asked.flag("strict")
     if is_strict:
         done.problems += importer.md5_problems(said)
@@ -170,6 +170,24 @@ def applied(
     return problems
 
 
+def uploaded(asked: Request) -> bytes:
+    """Return the definitions in a request: its body or, where a form uploads them, its part `file`. Raises Refused."""
+    kind = asked.headers.get("content-type", "")
+    if not kind.lower().startswith("multipart/form-data"):
+        return asked.body
+    from email.parser import BytesParser  # 20 ms, which no start needs
+    from email.policy import HTTP as FORM
+
+    head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1")
+    form = BytesParser(policy=FORM).parsebytes(head + asked.body)
+    for part in form.iter_parts() if form.is_multipart() else ():
+        if part.get_param("name", header="content-disposition") == "file":
+            content = part.get_payload(decode=True)
+            if isinstance(content, bytes):
+                return content
+    raise bad("the form has no part `file`")
+
+
 def read(
     body: bytes, host: str | None, turn: Turn, problems: list[Problem]
 ) -> Generator[float, None, Definitions]:
@@ -186,7 +204,10 @@ def read(
         raise refused(ImportReport(problems=[Problem("", "failed_to_parse_json")]))
     if host is not None:
         content = yield from taking_turns(placed(content, host), turn)
-    return (yield from taking_turns(incremental_reader.records(content, problems), turn))
+    try:
+        return (yield from taking_turns(incremental_reader.records(content, problems), turn))
+    except ConfigError as error:  # the file of one virtual host
+        raise refused(ImportReport(problems=error.problems)) from None
 
 
 def taking_turns(steps: Generator[object, None, T], turn: Turn) -> Generator[float, None, T]:

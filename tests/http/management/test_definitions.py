@@ -16,6 +16,7 @@ from leveret.protocols.http.server.portioned_answers import PAUSE_S
 from leveret.security.passwords import PasswordHash
 from leveret.selectors.parser import compile_selector
 from leveret.virtual_host import Description
+from tests.harness.http import Line
 from tests.http.management.office import Office, told
 
 EMPTY = parse("")
@@ -190,6 +191,24 @@ def test_a_file_that_cannot_be_read_changes_nothing() -> None:
     assert told(office.asking("POST", ALL, b"{").answer()) == (400, "not_json")
     assert told(office.asking("POST", ALL, b"[" * 200_000).answer()) == (400, "not_json")
     assert exported(office) == before
+
+
+FORM = "multipart/form-data; boundary=bound"
+UPLOAD = (
+    b'--bound\r\nContent-Disposition: form-data; name="x"\r\n\r\n1\r\n'
+    b'--bound\r\nContent-Disposition: form-data; name="%s"; filename="d.json"\r\nContent-Type: application/json\r\n\r\n'
+    b'{"vhosts": [{"name": "v"}], "queues": [{"name": "\xc3\xa4", "vhost": "v", "arguments": []}]}\r\n--bound--\r\n'
+)
+
+
+def test_a_form_may_upload_the_file() -> None:
+    office = fresh()
+    for name, status in ((b"file", 204), (b"other", 400)):
+        line = Line(office.broker, office.config, advance=office.advance)
+        line.send("POST", ALL, UPLOAD % name, "boss:sesame", {"Content-Type": FORM})
+        office.broker.settle()
+        assert line.answer().status == status
+    assert "ä" in office.broker.virtual_host("v").queues
 
 
 MOVED: dict[str, Any] = {

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from leveret.server.cli import main
 from leveret.server.cli.topology import RELEASES
 from leveret.server.topology_file.effective import topic_matches
 from leveret.server.topology_file.lint import RULES, lint
@@ -298,6 +302,22 @@ def test_what_a_release_refuses_is_found_if_one_asks():
         "policies.mirrored",
     ]
     assert not [each for each in lint(in_host(DATED)) if each.code == CODE]
+
+
+def test_definitions_that_a_node_refuses_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """What the rules find as an error is told once."""
+    file = tmp_path / "definitions.json"
+    item = {"user": "u", "vhost": "v", "exchange": "t", "write": "(?R)", "read": ""}
+    policy = {"name": "p", "vhost": "v", "pattern": "[[:x:]]", "definition": {"max-length": 1}}
+    queue = {"name": "q", "vhost": "v", "durable": "yes"}
+    file.write_text(json.dumps({"topic_permissions": [item], "policies": [policy], "queues": [queue]}))
+    assert main(["lint", str(file)], {}) == 4
+    said = capsys.readouterr().out
+    assert "topic_permissions[0].write" in said
+    assert "the option 'R' is not supported" in said
+    assert "queues[0].durable" in said
+    assert "there is no POSIX class [:x:]" in said
+    assert said.endswith("3 errors\n")
 
 
 def test_the_command_knows_every_release():

@@ -16,6 +16,7 @@ from leveret.config.config import ConfigError
 from leveret.limits import QueueType
 from leveret.server.definitions.importer import apply, load
 from leveret.server.definitions.reader import read, read_files
+from leveret.server.definitions.rehearsal import problems_of
 from leveret.server.definitions.warnings import Warnings
 from leveret.server.definitions.warnings import steps as warning_steps
 from tests.harness.passwords import authenticate_password
@@ -173,6 +174,52 @@ def test_bindings_lead_to_queues_and_exchanges(broker: Broker):
     assert found == {
         ("t", "x.#", "queue", "a"), ("spare", "", "queue", "b"), ("t", "y", "exchange", "spare"),
     }  # fmt: skip
+
+
+AS_FOUND: dict = {
+    "vhosts": [{"name": "v", "metadata": {"description": "of a shop", "tags": ["live"]}}],
+    "exchanges": [
+        {"name": "", "vhost": "v", "type": "direct", "arguments": []},
+        {"name": "amq.mqtt", "vhost": "v", "type": "topic", "arguments": []},
+        {"name": "amq.direct", "vhost": "v", "type": "direct", "durable": True, "arguments": {"other": 1}},
+    ],
+    "queues": [{"name": "q", "vhost": "v", "arguments": []}],
+    "bindings": [
+        {"source": "", "vhost": "v", "destination": "q", "routing_key": "q", "arguments": []},
+        {"source": "amq.mqtt", "vhost": "v", "destination": "q", "routing_key": "a.#", "arguments": []},
+    ],
+}
+
+
+def test_files_as_other_tools_and_brokers_write_them_are_taken():
+    broker = Broker()
+    assert apply(read(json.dumps(AS_FOUND)), broker) == []
+    host = broker.virtual_host("v")
+    assert (host.description.text, host.description.tags) == ("of a shop", ("live",))
+    assert host.exchange("amq.mqtt").durable
+    assert [(each.source.name, each.key) for each in host.bindings()] == [("amq.mqtt", "a.#")]
+    assert problems_of(AS_FOUND) == []
+
+
+def test_the_file_of_one_virtual_host_is_told_once_to_be_that():
+    file = {"queues": [{"name": "a"}, {"name": "b"}], "exchanges": [{"name": "x", "type": "fanout"}]}
+    (problem,) = problems(json.dumps(file)).values()
+    assert "leveret import FILE --vhost NAME" in problem
+    assert [each.found in problem for each in problems_of(file)] == [True]
+
+
+REFUSED_ITEMS: dict = {
+    "vhosts": [{"name": "v"}],
+    "topic_permissions": [{"user": "u", "vhost": "v", "exchange": "t", "write": "(?R)", "read": ""}],
+    "queues": [{"name": "q", "vhost": "v", "durable": "yes"}],
+    "exchanges": [{"name": "x", "vhost": "v", "type": "topic", "arguments": {"alternate-exchange": 7}}],
+    "bindings": [{"source": "x", "vhost": "v", "destination": "gone", "routing_key": ""}],
+}
+
+
+def test_what_a_node_refuses_is_known_without_one():
+    found = [place(each.where) for each in problems_of(REFUSED_ITEMS)]
+    assert found == ["topic_permissions[0].write", "queues[0].durable", "exchanges[0]", "bindings[0]"]
 
 
 def test_applying_twice_changes_nothing(broker: Broker):
