@@ -184,7 +184,8 @@ class Client(Authority):
         self.acts()
         _not_default(name)
         _require_short(name)
-        self.broker.compat.check_name("exchange", name)
+        if name not in self.host.exchanges:
+            self.broker.compat.check_name("exchange", name)
         self.check(CONFIGURE, "exchange", name)
         alternate = text((arguments or {}).get("alternate-exchange"))
 
@@ -290,7 +291,8 @@ class Client(Authority):
         arguments = without_prefix(asked)
         targets = [text(arguments.get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")]
         generated = ours or name == ""
-        self.broker.compat.check_name("queue", name)
+        if name not in self.host.queues:
+            self.broker.compat.check_name("queue", name)
         name = name or generated_name(prefix_in(asked, prefix))
         _require_short(name)
         self.check(CONFIGURE, "queue", name)

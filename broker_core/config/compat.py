@@ -35,6 +35,7 @@ from leveret.values import Table
 from leveret.version import VERSION
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{0,127}")  # AMQP 0-9-1, domain exchange-name
+UNREADABLE: Final = re.compile("[\r\n\ud800-\udfff]")
 LOW_PRIORITY_MAX: Final = (
     4  # AMQP 0-9-1, class basic: "priorities 0-4 and 5-9 are treated as two distinct levels"
 )
@@ -167,6 +168,7 @@ class RecoverToConsumer(Enum):
 
 class Names(Enum):
     ANY = "any"
+    TEXT = "text"
     SPECIFICATION = "specification"
 
 
@@ -409,8 +411,9 @@ class Compat(Record):
     )
     names: Names = key(
         Choice(Names),
-        "The names of new exchanges and queues: any, or up to 127 letters, digits, `-`, `_`, `.` and `:`.",
-        Names.ANY,
+        "The names of new exchanges and queues: any bytes, UTF-8 without line breaks, or up to 127 letters, digits, "
+        "`-`, `_`, `.` and `:`.",
+        Names.TEXT,
     )
     bind_default: BindDefault = key(
         Choice(BindDefault),
@@ -473,8 +476,12 @@ class Compat(Record):
     def check_name(self, kind: str, name: str) -> None:
         """Raise PreconditionFailed if a new exchange or queue may not have this name (S042).
 
+        A name that is no UTF-8 cannot be told in JSON, and one with line breaks cannot be named over AMQP 0-9-1.
         Source: AMQP 0-9-1, the domains exchange-name and queue-name, and the rules of declare.
         """
+        if self.names is Names.TEXT and UNREADABLE.search(name):
+            shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")[:127]
+            raise PreconditionFailed(f"the name of {kind} {shown!r} is not UTF-8 without line breaks")
         if self.names is Names.SPECIFICATION and not NAME.fullmatch(name):
             raise PreconditionFailed(
                 f"the name of {kind} '{name[:127]}' is not one of up to 127 letters, digits, '-', '_', '.' and ':'"
@@ -557,6 +564,7 @@ INTRODUCTIONS: Final = {
 EVERY_4: Final[Mapping[str, object]] = {
     "immediate": False,
     "channel_flow": False,
+    "names": "any",
     "missing_alternate": "silent",
     "memory_watermark": 0.6,
     "without_sasl": "refuse",
@@ -607,6 +615,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
     "rabbitmq-3.13": {
         "immediate": False,
         "channel_flow": False,
+        "names": "any",
         "missing_alternate": "silent",
         "quorum_delivery_limit": "unlimited",
         "quorum_priorities": "none",

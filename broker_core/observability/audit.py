@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.guests import Guest
 from leveret.observability.events import Event, EventListener
+from leveret.observability.strict_json import strict
 from leveret.security.guards import Bucket
 from leveret.values import as_json
 
@@ -167,7 +168,7 @@ class Audit(EventListener, Guest):
             "outcome": outcome,
             **{name: value for name, value in more.items() if value not in ("", None)},
         }
-        text = json.dumps(line)
+        text = strict(json.dumps(line))
         if self._file is None:
             log.info(text)
         else:

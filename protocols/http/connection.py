@@ -118,8 +118,8 @@ class Pause:
 
 
 def refusal(status: int, reason: str, headers: HeaderList = (), close: bool = False) -> Response:
-    """Return a response with the reason of a refusal as JSON."""
-    content = {"error": HTTPStatus(status).phrase, "reason": reason}
+    """Return a response with the reason of a refusal as JSON, with question marks for what is no UTF-8 in it."""
+    content = {"error": HTTPStatus(status).phrase, "reason": reason.encode("utf-8", "replace").decode()}
     return Response(status, json.dumps(content).encode(), headers=headers, close=close)
 
 

@@ -255,6 +255,8 @@ def _put_exchange(broker: Broker, stored: Set[Destination], each: ExchangeDefini
     if each.name in THERE_ANYWAY:
         return
     host = broker.virtual_host(each.vhost)
+    if each.name not in host.exchanges:
+        broker.compat.check_name("exchange", each.name)
     said = each.name, each.type, each.durable, each.auto_delete, each.internal, each.arguments
     with _unless_stored(host.exchanges.get(each.name), stored):
         host.declare_exchange(*said, reserved=True)
@@ -262,6 +264,8 @@ def _put_exchange(broker: Broker, stored: Set[Destination], each: ExchangeDefini
 
 def _put_queue(broker: Broker, stored: Set[Destination], each: QueueDefinition) -> None:
     host = broker.virtual_host(each.vhost)
+    if each.name not in host.queues:
+        broker.compat.check_name("queue", each.name)
     with _unless_stored(host.queues.get(each.name), stored):
         host.declare_queue(
             each.name,

@@ -65,8 +65,8 @@ def problems_of(content: object) -> list[Problem]:
     made.notices.tell = lambda line: None
     for host in named(said):
         made.add_virtual_host(host)
-    for each in (*said.permissions, *said.topic_permissions):
-        made.access.put_user(User(each.user))
+    for name in {*(each.user for each in said.permissions), *(each.user for each in said.topic_permissions)}:
+        made.access.put_user(User(name))
     known = tuple(
         each if each.type in STANDARD else attrs.evolve(each, type="fanout", arguments={})
         for each in said.exchanges

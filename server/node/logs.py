@@ -24,6 +24,7 @@ import attrs
 from leveret.config.config import ConfigError
 from leveret.config.types import Problem, printed
 from leveret.observability import log_levels
+from leveret.observability.strict_json import strict
 from leveret.server.node.recent_log import RecentLog
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class JsonLines(Lines):
         return line
 
     def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(self.line(record))
+        return strict(json.dumps(self.line(record)))
 
 
 class TextLines(Lines):

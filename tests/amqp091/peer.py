@@ -162,11 +162,15 @@ class Peer(JoinedPeer):
         return start
 
     def log_in(
-        self, user: str = "guest", password: str = "guest", capabilities: Mapping[str, bool] = CAPABILITIES
+        self,
+        user: str = "guest",
+        password: str = "guest",
+        capabilities: Mapping[str, bool] = CAPABILITIES,
+        more: FieldTable | None = None,
     ) -> Method | Content | None:
-        """Header, start-ok; what comes back (tune, or a close)."""
+        """Header, start-ok with the product and `more`; what comes back (tune, or a close)."""
         self.start()
-        properties = {"product": "test", "capabilities": dict(capabilities)}
+        properties: FieldTable = {"product": "test", "capabilities": dict(capabilities), **(more or {})}
         response = b"\0" + user.encode() + b"\0" + password.encode()
         return self.call(0, m.ConnectionStartOk(properties, "PLAIN", response, "en_US"))
 
@@ -181,8 +185,9 @@ class Peer(JoinedPeer):
         capabilities: Mapping[str, bool] = CAPABILITIES,
         heartbeat: int = 0,
         frame_max: int = 131072,
+        properties: FieldTable | None = None,
     ) -> Peer:
-        tune = self.log_in(user, password, capabilities)
+        tune = self.log_in(user, password, capabilities, properties)
         assert isinstance(tune, m.ConnectionTune), tune
         self.tune(frame_max=frame_max, heartbeat=heartbeat)
         answer = self.call(0, m.ConnectionOpen(virtual_host))

@@ -11,7 +11,7 @@ from leveret.exchanges.standard import STANDARD
 from leveret.plugins.delayed_message import DelayedMessage
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable
-from tests.amqp091.peer import channel_of
+from tests.amqp091.peer import channel_of, opened
 from tests.harness.bench import ClientBench
 
 from .peer import ClientChannel, Content
@@ -64,7 +64,7 @@ def test_s127_the_argument_sets_the_alternate() -> None:
 
 
 def test_s127_a_name_keeps_its_octets() -> None:
-    channel = channel_of()
+    channel = opened('[compat]\nnames = "any"')
     channel.exchange("\udcff", "fanout")  # one octet, 0xff, which is no UTF-8
     channel.exchange("x", arguments={"alternate-exchange": b"\xff"})
     channel.declare("end")

@@ -23,6 +23,7 @@ from leveret.clock import Turn
 from leveret.config.compat import INTRODUCTIONS, Product
 from leveret.config.config import ConfigError
 from leveret.config.types import Problem
+from leveret.observability.strict_json import strict
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import bad
 from leveret.protocols.http.management.requester import DONE, to_the_end
@@ -81,7 +82,7 @@ def writing(asked: Request, sections: Sections) -> Generator[float, None, Respon
             made.add(f",{json.dumps(name)}:[".encode())
             comma = ""
             for item in items:
-                made.add((comma + json.dumps(item)).encode())
+                made.add((comma + strict(json.dumps(item))).encode())
                 comma = ","
                 if turn.is_over():
                     yield turn.pause_s
@@ -207,7 +208,7 @@ def read(
     try:
         return (yield from taking_turns(incremental_reader.records(content, problems), turn))
     except ConfigError as error:  # the file of one virtual host
-        raise refused(ImportReport(problems=error.problems)) from None
+        raise refused(ImportReport(problems=list(error.problems))) from None
 
 
 def taking_turns(steps: Generator[object, None, T], turn: Turn) -> Generator[float, None, T]:

@@ -20,6 +20,7 @@ import attrs
 
 from leveret.clock import Turn
 from leveret.errors import PreconditionFailed
+from leveret.observability.strict_json import strict
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.patterns import name_filter
 from leveret.protocols.http.server.long_answers import LongAnswer
@@ -303,4 +304,4 @@ def rank(value: Json) -> Key:
 
 def compact(content: Json) -> str:
     """Return JSON without spaces; `indent` would take the encoder written in Python, at ten times the time."""
-    return ENCODER.encode(content)
+    return strict(ENCODER.encode(content))

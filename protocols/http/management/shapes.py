@@ -19,6 +19,7 @@ import attrs
 from leveret.broker import Broker
 from leveret.limits import TTL_MAX_MS
 from leveret.message import Death, Encoding, Message, Notes
+from leveret.observability.strict_json import strict
 from leveret.observability.system_messages import DURABLE, SPOKEN, said_of
 from leveret.protocols.http.management.request_body import Said, bad, shown, storable, table_in, text_in
 from leveret.protocols.http.server.request import Refused
@@ -66,7 +67,7 @@ def shown_message(message: Message, redelivered: bool, look: PayloadView, more: 
         "properties": properties_json(properties, message.notes),
         "payload_encoding": encoding,
     }
-    return b'%s,"payload":%s}' % (json.dumps(row).encode()[:-1], payload)
+    return b'%s,"payload":%s}' % (strict(json.dumps(row)).encode()[:-1], payload)
 
 
 def payload_of(octets: bytes, encoding: str) -> tuple[bytes, str]:

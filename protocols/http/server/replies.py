@@ -20,6 +20,7 @@ from leveret.errors import (
     PreconditionFailed,
     Unsupported,
 )
+from leveret.observability.strict_json import strict
 from leveret.protocols.http.connection import HeaderList, Response, refusal
 from leveret.protocols.http.server.request import Level, Refused
 from leveret.values import Json
@@ -116,4 +117,4 @@ def mistake() -> Response:
 
 
 def octets(content: Json) -> bytes:
-    return json.dumps(content, indent=2).encode() + b"\n"
+    return strict(json.dumps(content, indent=2)).encode() + b"\n"

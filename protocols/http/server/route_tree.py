@@ -43,7 +43,7 @@ class RouteTree:
         """Yield the routes of a path, each with the arguments that it finds there, percent-decoded."""
         if path.count("/") >= SEGMENTS_MAX:
             return
-        segments = [unquote(segment) for segment in path.split("/")]
+        segments = [unquote(segment, errors="surrogateescape") for segment in path.split("/")]
         for route in self._below(segments, 0):
             wanted = route.path.split("/")
             pairs = zip(wanted, segments, strict=True)

@@ -64,8 +64,8 @@ class Wire(Connected):
 class Lobby(ClientBench):
     """See the top of the module."""
 
-    def __init__(self) -> None:
-        super().__init__(CONFIG)
+    def __init__(self, compat: str = "") -> None:
+        super().__init__(CONFIG + compat)
         self.node = FakeNode()
         self.broker.operations = self.node
         self.history = self.broker.guest(History)

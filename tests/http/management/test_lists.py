@@ -135,9 +135,7 @@ def test_some_columns_and_parts_of_columns_can_be_asked_for(lobby: Lobby) -> Non
 # Expressions.
 
 
-@pytest.mark.parametrize(
-    "expression", [r"(a)\1", "(?=a)", "(?!a)", "(?<=a)b", "a++", "(?s:.)", "(a{1,30}){1,30}"]
-)
+@pytest.mark.parametrize("expression", [r"(a)\1", "(?=a)", "(?!a)", "(?<=a)b", "a++", "(a{1,30}){1,30}"])
 def test_an_expression_that_could_take_long_is_not_tried(expression: str) -> None:
     with pytest.raises(PreconditionFailed, match="cannot be looked for"):
         name_filter(expression, is_expression=True)
