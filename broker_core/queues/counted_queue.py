@@ -167,6 +167,11 @@ class CountedQueue(StoredQueue):
         self.unsettled -= count
         self.accepted += count
 
+    def not_accepted(self) -> None:
+        """Count a message as unsettled again that was counted as accepted when it was sent."""
+        self.accepted -= 1
+        self.unsettled += 1
+
     def lost(self, count: int) -> None:
         """Subtract unsettled messages that are neither accepted nor come back."""
         self.unsettled -= count

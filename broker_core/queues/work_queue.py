@@ -329,11 +329,13 @@ class WorkQueue(LanedQueue):
         if not settled or self.deleted:
             super().unsend(delivery, settled)
             return
-        again = Delivery(delivery.message, self, delivery.position, NEVER)  # the store forgets the other one
-        again.redelivered, again.attempts = delivery.redelivered, delivery.attempts
-        self.accepted -= 1
-        self.unsettled += 1
-        WorkQueue.take_back(self, again)
+        sent, delivery = delivery, Delivery(delivery.message, self, delivery.position, NEVER)
+        delivery.redelivered, delivery.attempts = (
+            sent.redelivered,
+            sent.attempts,
+        )  # the store forgets the one sent
+        self.not_accepted()
+        WorkQueue.take_back(self, delivery)
 
     def hand_back(self, delivery: Delivery) -> None:
         self.release(delivery, until=self.due_after(delivery.attempts + 1, False))

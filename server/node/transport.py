@@ -360,7 +360,7 @@ class Transport(SocketIO, Connected):
             self._backlog.add(self._held.popleft()[1])
         self.send_backlog()
         if not self._held:
-            self._nothing_held()
+            nothing_held(self)
         if not behind:
             self.keep_reading()
         return bool(self._held) or self.ahead
@@ -373,18 +373,7 @@ class Transport(SocketIO, Connected):
     def drop_held(self) -> None:
         """Drop the held answers after the disk has failed: they are not true."""
         self._held.clear()
-        self._nothing_held()
-
-    def _nothing_held(self) -> None:
-        if self._none_held is not None:
-            self._none_held.set()
-            self._none_held = None
-
-    async def _wait_landed(self) -> None:
-        """Wait until the disk has what the held answers say, or has failed."""
-        if self._held:
-            self._none_held = trio.Event()
-            await self._none_held.wait()
+        nothing_held(self)
 
     # Sending.
 
@@ -395,7 +384,7 @@ class Transport(SocketIO, Connected):
 
     async def _nothing_left(self) -> None:
         """Wait until the operating system has accepted everything."""
-        await self._wait_landed()
+        await wait_landed(self)
         if self._all_sent is not None:
             await self._all_sent.wait()
 
@@ -430,7 +419,7 @@ class Transport(SocketIO, Connected):
         if self._is_turned_away:
             return
         self._paused = True
-        await self._wait_landed()
+        await wait_landed(self)
         self._paused = False
         until = trio.current_time() + GOODBYE_S
         with trio.move_on_at(min(until, self._log_in_until) if self._is_stranger else until):
@@ -495,3 +484,17 @@ def leave_strangers(transport: Transport) -> None:
     """Count a connection no longer as one that has not logged in."""
     transport.node.admission.strangers.leave(transport)
     transport.node.broker.timers.cancel(transport._log_in_timer)
+
+
+def nothing_held(transport: Transport) -> None:
+    """Let those go on that wait until no answer of a connection is held."""
+    if transport._none_held is not None:
+        transport._none_held.set()
+        transport._none_held = None
+
+
+async def wait_landed(transport: Transport) -> None:
+    """Wait until the disk has what the held answers say, or has failed."""
+    if transport._held:
+        transport._none_held = trio.Event()
+        await transport._none_held.wait()
