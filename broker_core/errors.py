@@ -24,6 +24,12 @@ MISTAKES: Final = (
 )  # what code of ours, or of a plug-in, may raise without ending the node
 
 
+PLUGIN_MISTAKES: Final = (
+    *MISTAKES,
+    KeyboardInterrupt,
+)  # what a method of a plug-in may raise: where only its code runs, it is none of the operator's
+
+
 class Failure(Exception):  # noqa: N818 - not every failure is an error of ours
     """The base of all refusals by the core. `str(failure)` is the sentence for the peer."""
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from leveret.errors import MISTAKES
+from leveret.errors import PLUGIN_MISTAKES
 from leveret.observability.metric import COUNTER, GAUGE, Metric
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ForeignGuest(Guest):
     def _tell(self, method: str, *said: object) -> object:
         try:
             return getattr(self.guest, method)(*said)
-        except MISTAKES as error:
+        except PLUGIN_MISTAKES as error:
             if method not in self._failed:
                 self._failed.add(method)
                 log.error("guest %s failed in %s()", self.guest.name, method, exc_info=error)

@@ -22,7 +22,7 @@ from leveret.arguments.deduplication_settings import (
 from leveret.arguments.queue_declaration import parse_queue_arguments, shared
 from leveret.arguments.warnings import queue_warnings
 from leveret.catalogue import VIRTUAL_HOST
-from leveret.errors import MISTAKES, AccessRefused, PreconditionFailed, no_exchange, no_queue
+from leveret.errors import PLUGIN_MISTAKES, AccessRefused, PreconditionFailed, no_exchange, no_queue
 from leveret.exchanges import redeclaration
 from leveret.exchanges.answer import mistakes_refused
 from leveret.exchanges.decorator import decorate, told
@@ -580,6 +580,6 @@ def _tell(exchange: Exchange, tell: Callable[[], None]) -> None:
     """Tell an exchange type of a deletion, which continues if the type raises, so that nothing is half deleted."""
     try:
         tell()
-    except MISTAKES as error:
+    except PLUGIN_MISTAKES as error:
         exchange.route_errors += 1
         exchange.virtual_host.broker.report_route_error(exchange, error, "failed to hear of a deletion")

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 import attrs
 
-from leveret.errors import MISTAKES
+from leveret.errors import PLUGIN_MISTAKES
 from leveret.exchanges.decorator import ExchangeDecorator
 from leveret.exchanges.exchange_type import Exchange, ExchangeType, LooksAt
 from leveret.exchanges.missing import Missing
@@ -262,7 +262,7 @@ class Plugins:
         source = f"entry point {entry_point.name} = {entry_point.value}"
         try:
             plugin: Plugin = entry_point.load()
-        except MISTAKES as error:
+        except PLUGIN_MISTAKES as error:
             raise BadPlugin(source, f"{type(error).__name__}: {error}") from error
         self._add(source, plugin)
 
@@ -271,7 +271,7 @@ class Plugins:
             self._load_file(path, path.read_bytes())
         except BadPlugin:
             raise
-        except MISTAKES as error:
+        except PLUGIN_MISTAKES as error:
             raise BadPlugin(str(path), f"{type(error).__name__}: {error}") from error
 
     def _load_file(self, path: Path, content: bytes) -> None:
@@ -329,7 +329,7 @@ class Plugins:
                 if content != self._contents.get(path):
                     self._load_file(path, content)
                     fresh.append(str(path))
-            except MISTAKES as error:
+            except PLUGIN_MISTAKES as error:
                 refused.append((str(path), traceback_of(error)))
         return fresh, refused
 
@@ -343,7 +343,7 @@ class Plugins:
                 continue
             try:
                 exchange.replace_type(type_class)
-            except MISTAKES as error:
+            except PLUGIN_MISTAKES as error:
                 where = (
                     f"{type_class.name} in exchange '{exchange.name}' in vhost '{exchange.virtual_host.name}'"
                 )

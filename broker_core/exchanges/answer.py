@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
-from leveret.errors import MISTAKES, Failure, PreconditionFailed
+from leveret.errors import PLUGIN_MISTAKES, Failure, PreconditionFailed
 from leveret.exchanges.destination import Destination
 from leveret.exchanges.exchange_type import Exchange, Selected
 from leveret.queues.queue import Queue
@@ -88,7 +88,7 @@ def mistakes_refused(type_class: type[ExchangeType], what: str) -> Iterator[None
         yield
     except Failure:
         raise
-    except MISTAKES as error:
+    except PLUGIN_MISTAKES as error:
         log.error(
             "exchange type %s failed to %s (%s)", type_class.name, what, file_of(type_class), exc_info=error
         )

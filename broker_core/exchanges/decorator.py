@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mypy_extensions import mypyc_attr
 
-from leveret.errors import MISTAKES
+from leveret.errors import PLUGIN_MISTAKES
 
 if TYPE_CHECKING:
     from leveret.exchanges.destination import Destination
@@ -76,7 +76,7 @@ def told(exchange: Exchange, tell: Callable[[], object]) -> None:
     """Tell a decorator something; its mistake is logged, and changes nothing."""
     try:
         tell()
-    except MISTAKES as error:
+    except PLUGIN_MISTAKES as error:
         exchange.route_errors += 1
         exchange.broker.report_route_error(exchange, error, "has a decorator that failed")
 

@@ -22,7 +22,7 @@ from leveret.arguments.row import Row
 from leveret.arguments.warnings import binding_warnings, exchange_warnings
 from leveret.catalogue import BINDING, EXCHANGE
 from leveret.clock import NEVER
-from leveret.errors import MISTAKES, PreconditionFailed
+from leveret.errors import PLUGIN_MISTAKES, PreconditionFailed
 from leveret.exchanges.binding_selector import NOTHING, selector_in
 from leveret.exchanges.destination import Destination
 from leveret.exchanges.held_messages import HeldMessage, HeldMessages
@@ -403,7 +403,7 @@ class Exchange(Destination):
         """Pass a restored message to the type. If the type raises, the message stays on disk for a better version."""
         try:
             self.type.hold_again(held)
-        except MISTAKES as error:
+        except PLUGIN_MISTAKES as error:
             self.route_errors += 1
             self.broker.report_route_error(self, error, "failed to hold a message again")
 
@@ -460,7 +460,7 @@ def told_by(warnings: Callable[[Table], list[str]], arguments: Table) -> list[st
     """Return what a type says about arguments; its mistake is one more warning."""
     try:
         return list(warnings(arguments))
-    except MISTAKES as error:
+    except PLUGIN_MISTAKES as error:
         return [f"the type's own look at the arguments failed: {type(error).__name__}: {error}"]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from leveret.errors import MISTAKES
+from leveret.errors import PLUGIN_MISTAKES
 from leveret.exchanges.answer import destinations
 from leveret.exchanges.destination import Destination
 from leveret.exchanges.exchange_type import HANDLED, Exchange, ExchangeType, LooksAt
@@ -272,7 +272,7 @@ def ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[list
     try:
         answer = exchange.type.route(message)
         return (None, "") if answer is HANDLED else (destinations(exchange, answer), "")
-    except MISTAKES as error:  # a plug-in's mistake must not end the connection
+    except PLUGIN_MISTAKES as error:  # a plug-in's mistake must not end the connection
         if trace is None:
             _failed(exchange, error)
         return [], f"{type(error).__name__}: {error}"
@@ -289,7 +289,7 @@ def _added(
     for decorator in exchange.rerouting:
         try:
             added += destinations(exchange, decorator.route(exchange, message, list(answer)))
-        except MISTAKES as error:
+        except PLUGIN_MISTAKES as error:
             if trace is None:
                 _failed(exchange, error)
     return added
@@ -301,7 +301,7 @@ def kept_by(exchange: Exchange, message: Message) -> bool:
     try:
         exchange.type.keep(message)
         return True
-    except MISTAKES as error:
+    except PLUGIN_MISTAKES as error:
         _failed(exchange, error)
         return False
     finally:

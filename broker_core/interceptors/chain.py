@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from leveret.errors import MISTAKES, Failure, PreconditionFailed
+from leveret.errors import PLUGIN_MISTAKES, Failure, PreconditionFailed
 from leveret.exchanges.answer import file_of
 from leveret.interceptors.contract import Interceptor
 from leveret.message import Message
@@ -81,7 +81,7 @@ class Chain:
         except Failure as refusal:
             link.refuses()
             raise PreconditionFailed(str(refusal)) from None
-        except MISTAKES as error:
+        except PLUGIN_MISTAKES as error:
             link.refuses(by_mistake=True)
             if link.errors == 1:
                 log.error(
@@ -123,7 +123,7 @@ def chain_of(
             )
         try:
             made.append(Link(kind(options, node), options))
-        except MISTAKES as error:
+        except PLUGIN_MISTAKES as error:
             text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             raise BadEntry(index, text) from None
     return Chain(made, clock, slow_call_s) if made else None

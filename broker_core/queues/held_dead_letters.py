@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from leveret.delivery import Delivery
-from leveret.errors import MISTAKES
+from leveret.errors import PLUGIN_MISTAKES
 from leveret.exchanges.exchange_type import Exchange
 from leveret.exchanges.routing import Route, identity_at, kept_by
 from leveret.limits import QueueLimits
@@ -247,7 +247,7 @@ class HeldDeadLetters(WorkQueue):
             found = exchange.broker.route(exchange, copy)
             letter.route = self._left_of(found, copy, message.notes)
             letter.identity = None if exchange.deduplication is None else identity_at(exchange, copy)
-        except MISTAKES as error:  # raised by a plug-in
+        except PLUGIN_MISTAKES as error:  # raised by a plug-in
             letter.why = f"exchange '{name}' failed: {type(error).__name__}: {error}"
             return
         letter.copy, letter.whole = copy, found

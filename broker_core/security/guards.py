@@ -145,6 +145,22 @@ class Strangers(Generic[K]):
         return next(iter(self._networks)) if too_many else None
 
 
+class SeldomLines:
+    """Lines for the log that anybody may cause: one of them every `TOLD_EVERY_S` seconds, with the number of others."""
+
+    def __init__(self) -> None:
+        self._told_at: float | None = None
+        self._untold = 0
+
+    def line(self, text: str, now: float) -> str:
+        """Return a line for the log, or an empty text if one was written just before."""
+        if self._told_at is not None and now < self._told_at + TOLD_EVERY_S:
+            self._untold += 1
+            return ""
+        others, self._untold, self._told_at = self._untold, 0, now
+        return f"{text} (and {others} others since the last time)" if others else text
+
+
 class Admission(Generic[K]):
     """Decides which new connections are admitted.
 
@@ -157,8 +173,8 @@ class Admission(Generic[K]):
         self.refused = 0  # connections that were hung up on
         self.strangers: Strangers[K] = Strangers()
         self._rates = Rates()
-        self._told_at: float | None = None  # the last refusal in the log
-        self._untold = 0
+        self._refusals = SeldomLines()
+        self.lines = SeldomLines()  # about connections that were admitted, and did not come as far as a login
 
     def refusal(self, limits: LimitsSettings, now: float) -> str:
         """Return why one more connection is refused, wherever it comes from; empty if it is not."""
@@ -200,11 +216,7 @@ class Admission(Generic[K]):
     def refuse(self, why: str, now: float) -> str:
         """Count a refusal, and return the line for the log, or an empty text if one was logged just before."""
         self.refused += 1
-        if self._told_at is not None and now < self._told_at + TOLD_EVERY_S:
-            self._untold += 1
-            return ""
-        others, self._untold, self._told_at = self._untold, 0, now
-        return f"{why} (and {others} others since the last time)" if others else why
+        return self._refusals.line(why, now)
 
 
 def descriptors_max() -> int | None:

@@ -161,7 +161,7 @@ class Transport(SocketIO, Connected):
             try:
                 data = b"" if self._entrance.is_plain else await self._enter()
             except NotAdmitted as refusal:
-                log.warning("%s: refused, %s", self.peer.name, refusal)
+                tell(self, f"refused, {refusal}")
                 return b""
             while self._entrance.undecided(data):
                 more = await self._read()
@@ -171,7 +171,7 @@ class Transport(SocketIO, Connected):
             return data
         if not self._entrance.is_plain:
             limit_s = self.node.config.limits.handshake_timeout_s
-            log.warning("%s: gave up, it said too little in %s s", self.peer.name, limit_s)
+            tell(self, f"gave up, it said too little in {limit_s} s")
         return b""
 
     async def _enter(self) -> bytes:
@@ -237,7 +237,7 @@ class Transport(SocketIO, Connected):
 
     def broken_off(self, failure: OSError) -> None:
         if isinstance(failure, ssl.SSLError):
-            log.warning("%s: broken off, TLS: %s", self.peer.name, reason(failure))
+            tell(self, f"broken off, TLS: {reason(failure)}")
 
     async def _wait_unblocked(self) -> None:
         self._unblocked = unblocked = trio.Event()
@@ -462,7 +462,7 @@ def recognised(transport: Transport, data: bytes) -> FrontEnd:
     """Return a new front-end for the protocol that the first bytes are of."""
     protocol = transport._entrance.protocol_of(data)
     if data.startswith(TLS_HELLO) and not protocol.fallback:  # a fallback protocol answers that itself
-        log.warning("%s: detected TLS, which is not spoken here", transport.peer.name)
+        tell(transport, "detected TLS, which is not spoken here")
     node = transport.node
     node.broker.tick()
     transport._log_in_timer = node.broker.timers.at(transport._log_in_until, transport._took_too_long)
@@ -498,3 +498,12 @@ async def wait_landed(transport: Transport) -> None:
     if transport._held:
         transport._none_held = trio.Event()
         await transport._none_held.wait()
+
+
+def tell(transport: Transport, text: str) -> None:
+    """Log a line about a connection; of those whose users have not logged in, one is told for many."""
+    node = transport.node
+    if transport._is_stranger:
+        text = node.admission.lines.line(text, node.broker.clock.now())
+    if text:
+        log.warning("%s: %s", transport.peer.name, text)

@@ -152,6 +152,13 @@ def test_a_flood_of_refusals_is_a_line_every_ten_seconds():
     assert door.refused == 1001
 
 
+def test_what_strangers_say_wrong_is_a_line_every_ten_seconds_of_its_own():
+    door: Admission[str] = Admission()
+    assert door.refuse("too many", 0.0) == door.lines.line("too many", 0.0) == "too many"
+    assert [door.lines.line("no TLS", 0.1 * n) for n in range(1, 100)] == [""] * 99
+    assert door.lines.line("no TLS", 10.0) == "no TLS (and 99 others since the last time)"
+
+
 # Failed logins.
 
 
