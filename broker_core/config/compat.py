@@ -376,6 +376,12 @@ class Compat(Record):
         "rejected, or the end of the link; or the end of the session.",
         LinkErrors.LINK,
     )
+    default_priority: int = key(
+        Whole(0, 9),
+        "The priority of an AMQP 1.0 message that gives none, where a queue has levels: 4, as 1.0 says, or 0, which is "
+        "that of AMQP 0-9-1.",
+        4,
+    )
     undeliverable_here: UndeliverableHere = key(
         Choice(UndeliverableHere),
         "What an AMQP 1.0 receiver gives back as `modified` with `undeliverable-here`: requeued for other receivers, "
@@ -570,6 +576,7 @@ EVERY_4: Final[Mapping[str, object]] = {
     "without_sasl": "refuse",
     "first_delivery_pause_ms": 20,
     "link_errors": "session",
+    "default_priority": 0,
     "undeliverable_here": "dead-letter",
     "single_active_takeover": True,
 }
@@ -624,6 +631,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "message_size_max": 128 * MIB,
         "orphaned_sender": "release",
         "link_errors": "session",
+        "default_priority": 0,
         "product": "rabbitmq-3.13",
     },
     "rabbitmq-4.0": {**BEFORE_4_3, "product": "rabbitmq-4.0"},

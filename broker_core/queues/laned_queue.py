@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from leveret.queues.held_dead_letters import HeldDeadLetters
     from leveret.queues.overfull import Overfull
     from leveret.queues.round_robin import RoundRobin
+
+USUAL: Final = (0, 4)  # priorities that are of the usual level of a quorum queue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -179,7 +181,7 @@ class LanedQueue(Queue):
             delivery.expires_at = self.end_of(message)
             self.expiring += 1
         lanes = self.lanes
-        ranked = len(lanes) != 1 or (self.rises and message.facts.priority != 0)
+        ranked = len(lanes) != 1 or (self.rises and message.facts.priority not in USUAL)
         lane = self.lane_of(delivery) if ranked else lanes[0]
         lane.arrivals.append(delivery)
         if message.notes is not None and message.notes.is_repeat:

@@ -94,7 +94,7 @@ def test_what_is_published_is_kept_but_for_the_delivery_annotations(said: Said, 
         header, _ = p.decode(said.header, 0, len(said.header))
     assert (facts.durable, facts.priority, facts.ttl_ms) == (
         bool(header.durable),
-        LOWEST if header.priority == 0 else header.priority or 0,
+        4 if header.priority is None else header.priority or LOWEST,
         header.ttl,
     )
     assert (facts.cc, facts.bcc) == ((), ())
@@ -299,7 +299,7 @@ def test_x071_priority_is_shown_if_the_publisher_gave_one(priority: int | None) 
     given = p.Header(priority=priority, first_acquirer=False, delivery_count=7)
     found = shown(published(given, HELLO)).header
     assert found == p.Header(durable=False, priority=priority, first_acquirer=True)
-    assert published(given, HELLO).facts.priority == (LOWEST if priority == 0 else priority or 0)
+    assert published(given, HELLO).facts.priority == (4 if priority is None else priority or LOWEST)
 
 
 @given(messages.annotation_maps)
@@ -573,7 +573,7 @@ def test_what_is_large_is_not_remembered() -> None:
     assert all(len(octets) < 5000 for octets in envelope.remembered)
     assert all(len(octets) < 5000 for octets in encoding.remembered_application)
     assert all(len(octets) < 5000 for octets in encoding.remembered_beginnings.values())
-    for _, _, user_id, reply_to in encoding.remembered_facts:
+    for _, _, user_id, reply_to, _ in encoding.remembered_facts:
         assert len(user_id or "") + len(reply_to or "") < 5000
 
 

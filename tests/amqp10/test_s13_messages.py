@@ -22,6 +22,7 @@ from tests.harness.bench import ClientBench
 
 from . import messages, samples
 from .client import SETTLED
+from .controller import Control, in_tx
 from .messages import Said
 from .parts import SEQUENCE, VALUE, Delivery, annotations, application_properties, data, section
 from .peer import bind, declare, declared, session_of, waiting
@@ -64,11 +65,10 @@ def test_s229_a_message_id_of_type_long_is_taken_and_given_on(bench: ClientBench
 
 @given(messages.messages())
 def test_s229_any_message_is_the_same_to_the_bit_for_all_who_get_it(said: Said) -> None:
-    if (
-        said.properties is not None
-        and p.decode(said.properties, 0, len(said.properties))[0].user_id is not None
-    ):
-        said = attrs.evolve(said, properties=None)  # somebody else's
+    if said.properties is not None:
+        given = p.decode(said.properties, 0, len(said.properties))[0]
+        if given.user_id is not None or given.absolute_expiry_time is not None:
+            said = attrs.evolve(said, properties=None)  # somebody else's, or past
     said = attrs.evolve(said, header=None)  # or it would expire
     bench = declared(ClientBench(), ["q", "q2"])
     for queue in ("q", "q2"):
@@ -252,12 +252,60 @@ def test_x071_a_message_expires_as_its_header_says(bench: ClientBench) -> None:
     assert got(bench).body == b"long"
 
 
-def test_x071_a_ttl_goes_to_consumers_as_it_was_published(bench: ClientBench) -> None:
-    for _ in range(2):
+@pytest.mark.parametrize("arguments", [{}, {"x-message-ttl": 3000}, {"x-message-ttl": 60000}])
+def test_x071_a_ttl_goes_to_receivers_less_the_time_in_the_queue(arguments: dict[str, int]) -> None:
+    """Part 3, section 3.2.1; 0-9-1 has it as it was published."""
+    bench = ClientBench()
+    declare(bench, "q", arguments=arguments)
+    for wait_s in (0.5, 1.0, 1.0):
         sent(bench, p.Header(ttl=t.UInt(5000)), HELLO)
-    bench.advance(2.0)
-    assert got(bench).header.ttl == 5000
+        channel_of(bench).publish("", "q", b"", BasicProperties(expiration="5000"))
+        bench.advance(wait_s)
+    receiver = session_of(bench).receiver("/queues/q", credit=5)
+    assert [each.header.ttl for each in receiver.all()] == [2500, 2500, 3000, 3000, 4000]
     assert fetched(bench).properties.expiration == "5000"
+
+
+def test_x071_what_is_left_of_a_ttl_is_never_none(bench: ClientBench) -> None:
+    sent(bench, p.Header(ttl=t.UInt(5)), HELLO)
+    bench.advance(0.0049)
+    assert got(bench).header.ttl == 1
+
+
+def test_x071_a_redelivery_has_less_to_live(bench: ClientBench) -> None:
+    sent(bench, p.Header(ttl=t.UInt(5000)), HELLO)
+    link = session_of(bench).receiver("/queues/q", credit=1)
+    link.answer(p.Released(), link.get())
+    bench.advance(2.0)
+    assert got(bench).header.ttl == 3000
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_x071_a_message_expires_at_its_absolute_expiry_time(bench: ClientBench, transactional: bool) -> None:
+    now = int(bench.broker.clock.wall() * 1000)
+    session = session_of(bench)
+    sender, control = session.sender("/queues/q"), Control(session)
+    tx = control.declare()
+    state = {"state": in_tx(tx)} if transactional else {}
+    for number in range(40):  # some in one read, alike but for their times
+        at = p.Properties(absolute_expiry_time=t.Timestamp(now + 1000 * (1 + number % 4)))
+        sender.send(at, data(b"%d" % number), settle=number % 8 == 7, **state)
+    bench.settle()
+    assert control.commit(tx) == p.Accepted()
+    bench.advance(2.5)
+    left = session_of(bench).receiver("/queues/q", credit=100).bodies()
+    assert left == [b"%d" % number for number in range(40) if number % 4 > 1]
+
+
+def test_x071_a_ttl_counts_before_an_absolute_expiry_time_and_the_past_is_over(bench: ClientBench) -> None:
+    now = int(bench.broker.clock.wall() * 1000)
+    sent(
+        bench, p.Header(ttl=t.UInt(5000)), p.Properties(absolute_expiry_time=t.Timestamp(now + 1)), data(b"1")
+    )
+    sent(bench, p.Properties(absolute_expiry_time=t.Timestamp(now - 1)), data(b"2"))
+    sent(bench, p.Properties(creation_time=t.Timestamp(now - 1)), data(b"3"))
+    bench.advance(0.01)
+    assert session_of(bench).receiver("/queues/q", credit=9).bodies() == [b"1", b"3"]
 
 
 def test_x071_messages_of_higher_priority_come_first() -> None:
@@ -267,7 +315,21 @@ def test_x071_messages_of_higher_priority_come_first() -> None:
         sent(bench, p.Header(priority=None if priority is None else t.UByte(priority)), HELLO)
     channel_of(bench).publish("", "q", b"", BasicProperties(priority=7))
     receiver = session_of(bench).receiver("/queues/q", credit=10)
-    assert [delivery.header.priority for delivery in receiver.all()] == [9, 7, 5, 3, None, 0]
+    assert [delivery.header.priority for delivery in receiver.all()] == [9, 7, 5, None, 3, 0]
+
+
+@pytest.mark.parametrize(("profile", "order"), [("default", b"5 - 3"), ("rabbitmq-4", b"5 3 -")])
+def test_x071_a_message_without_priority_has_that_of_its_protocol(profile: str, order: bytes) -> None:
+    bench = ClientBench(f'compat.profile = "{profile}"')
+    declare(bench, "q", durable=True, arguments={"x-max-priority": 10})
+    channel = channel_of(bench)
+    channel.publish("", "q", b"3", BasicProperties(priority=3))
+    for _ in range(2):
+        sent(bench, data(b"-"))
+    channel.publish("", "q", b"5", BasicProperties(priority=5))
+    receiver = session_of(bench).receiver("/queues/q", credit=10)
+    bench.advance(1)  # deliveries pause there after an attach
+    assert b" ".join(dict.fromkeys(receiver.bodies())) == order
 
 
 # Between the protocols.

@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from leveret import values
+from leveret.clock import NEVER
 from leveret.delivery import Delivery
 from leveret.errors import PreconditionFailed
 from leveret.message import LOWEST, Death, Encoding, Facts, Message, Notes
@@ -64,6 +65,7 @@ from leveret.protocols.amqp10.codec.types import (
 )
 from leveret.values import Properties, Table
 
+PRIORITY: Final = 4  # of a message whose header gives none (part 3, section 3.2.1)
 EMPTY_SIZE: Final = 4  # bytes of properties that are an empty list
 RECEIVED_TIME: Final = "x-opt-rabbitmq-received-time"  # an annotation: ms since 1970-01-01 UTC
 AS_SECTIONS: Final = "amqp-1.0"  # the type of messages whose bodies are sections in every protocol (S232)
@@ -86,6 +88,8 @@ class Encoding10(Encoding):
         at = bounds(properties)
         envelope = envelope_of(properties[: at[PROPERTIES]], at[DELIVERY])
         said = Facts10(envelope, facts.has_headers, facts.user_id, facts.reply_to, facts.cc)
+        if envelope.priority is None:
+            said.priority = facts.priority
         same = (said.durable, said.priority, said.ttl_ms) == (facts.durable, facts.priority, facts.ttl_ms)
         return said if same else facts
 
@@ -157,10 +161,12 @@ class Facts10(Facts):
         user_id: str | None,
         reply_to: str | None,
         cc: tuple[str, ...],
+        default_priority: int = PRIORITY,
     ) -> None:
+        given = envelope.priority
         super().__init__(
             durable=envelope.durable,
-            priority=LOWEST if envelope.priority == 0 else envelope.priority or 0,
+            priority=default_priority if given is None else given or LOWEST,
             ttl_ms=envelope.ttl_ms,
             user_id=user_id,
             reply_to=reply_to,
@@ -171,18 +177,28 @@ class Facts10(Facts):
         self.envelope = envelope
 
     def due_at(self, due_ms: int) -> Facts10:
-        facts = Facts10(self.envelope, self.has_headers, self.user_id, self.reply_to, self.cc)
-        facts.due_ms = due_ms
+        facts = Facts10(self.envelope, self.has_headers, self.user_id, self.reply_to, self.cc, self.priority)
+        facts.due_ms, facts.ttl_ms = due_ms, self.ttl_ms
+        return facts
+
+    def expiring(self, ttl_ms: int) -> Facts10:
+        """Return the same facts of a message that expires, although its header does not say so."""
+        facts = self.due_at(self.due_ms)
+        facts.ttl_ms = ttl_ms
         return facts
 
 
-# By envelope, whether there are application-properties, user-id and reply-to.
-remembered_facts: Final[dict[tuple[Envelope, bool, str | None, str | None], Facts10]] = {}
+# By envelope, whether there are application-properties, user-id, reply-to and the default priority.
+remembered_facts: Final[dict[tuple[Envelope, bool, str | None, str | None, int], Facts10]] = {}
 remembered_application: Final[set[bytes]] = set()  # sections that have been checked
 
 
-def project(payload: bytes, at: int = 0) -> tuple[Facts10, bytes, bytes, str | None, str | None]:
+def project(
+    payload: bytes, at: int = 0, default_priority: int = PRIORITY
+) -> tuple[Facts10, bytes, bytes, str | None, str | None]:
     """Return facts, properties, body, `to` and `subject` of a message that a client has sent.
+
+    `default_priority`: of a message whose header gives none.
 
     Raises AmqpError: amqp:invalid-field for a bad x-cc (S208), amqp:decode-error for a malformed message (S209, X060),
     amqp:resource-limit-exceeded for too many annotations.
@@ -208,21 +224,33 @@ def project(payload: bytes, at: int = 0) -> tuple[Facts10, bytes, bytes, str | N
     if application - properties_at > EMPTY_SIZE:
         texts = texts_at(payload, properties_at, application)
         user_id, to, subject, reply_to = texts or _texts_at(payload, properties_at, application)
-    facts = remembered_facts.get((envelope, has_application, user_id, reply_to))
+    facts = remembered_facts.get((envelope, has_application, user_id, reply_to, default_priority))
     if facts is None:
-        facts = _facts(envelope, has_application, user_id, reply_to)
+        facts = _facts(envelope, has_application, user_id, reply_to, default_priority)
     return facts, properties, payload[body_at:], to, subject
 
 
-def _facts(envelope: Envelope, has_application: bool, user_id: str | None, reply_to: str | None) -> Facts10:
+def expiry_of(properties: bytes) -> int | None:
+    """Return the absolute-expiry-time of a message, in ms since 1970-01-01 UTC; None if it has none."""
+    value = conversion.selected(properties, "absolute_expiry_time")
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _facts(
+    envelope: Envelope,
+    has_application: bool,
+    user_id: str | None,
+    reply_to: str | None,
+    default_priority: int,
+) -> Facts10:
     if envelope.is_timed:
         require_times(envelope)
     has_headers = has_application or bool(envelope.entries)
-    facts = Facts10(envelope, has_headers, user_id, reply_to, _copies(envelope.copies))
+    facts = Facts10(envelope, has_headers, user_id, reply_to, _copies(envelope.copies), default_priority)
     if envelope.remembered and len(user_id or "") + len(reply_to or "") <= REMEMBERED_SIZE_MAX:
         if len(remembered_facts) >= REMEMBERED_MAX:
             remembered_facts.clear()
-        remembered_facts[envelope, has_application, user_id, reply_to] = facts
+        remembered_facts[envelope, has_application, user_id, reply_to, default_priority] = facts
     return facts
 
 
@@ -320,7 +348,7 @@ def _texts_at(payload: bytes, at: int, end: int) -> tuple[str | None, str | None
 
 # The beginnings of messages without a history, by envelope, exchange and key.
 remembered_beginnings: Final[dict[tuple[Envelope, str, str], bytes]] = {}
-remembered_headers: Final[dict[tuple[bool, int | None, int | None, bool, int], bytes]] = {}
+remembered_headers: Final[dict[tuple[bool, int | None, bool, int], bytes]] = {}
 
 
 def is_like(message: Message, other: Message) -> bool:
@@ -350,6 +378,11 @@ def split_pieces(message: Message, delivery: Delivery) -> tuple[bytes, bytes, by
         begin, body = _pieces_with_history(message, delivery)
         return begin, b"", body
     envelope = facts.envelope
+    if envelope.ttl_ms is not None:
+        begin = _header(envelope, _ttl_left(envelope.ttl_ms, delivery), True, 0) + _annotations(
+            message, envelope
+        )
+        return begin, message.properties[envelope.size :], message.body
     begin_known = remembered_beginnings.get((envelope, message.exchange, message.key))
     begin = _beginning(message, envelope) if begin_known is None else begin_known
     return begin, message.properties[envelope.size :], message.body
@@ -365,7 +398,7 @@ def pieces(message: Message, delivery: Delivery) -> tuple[bytes, bytes]:
 
 
 def _beginning(message: Message, envelope: Envelope) -> bytes:
-    begin = _header(envelope, envelope.ttl_ms, True, 0) + _annotations(message, envelope)
+    begin = _header(envelope, None, True, 0) + _annotations(message, envelope)
     if envelope.remembered and len(begin) <= 8 * REMEMBERED_SIZE_MAX:
         if len(remembered_beginnings) >= REMEMBERED_MAX:
             remembered_beginnings.clear()
@@ -378,8 +411,22 @@ def _pieces_with_history(message: Message, delivery: Delivery) -> tuple[bytes, b
     if not isinstance(shown, Shown):
         shown = message.converted = Shown(message)
     first = not (delivery.redelivered or delivery.attempts or shown.dead)
-    begin = _header(shown.envelope, shown.ttl_ms, first, delivery.attempts) + shown.annotations
+    ttl_ms = None if shown.ttl_ms is None else _ttl_left(shown.ttl_ms, delivery)
+    begin = _header(shown.envelope, ttl_ms, first, delivery.attempts) + shown.annotations
     return begin + shown.bare, shown.body
+
+
+def _ttl_left(ttl_ms: int, delivery: Delivery) -> int:
+    """Return what is left of a message's time to live, after its time in the queue (part 3, section 3.2.1).
+
+    At least 1 is left: receivers take 0 for a message that does not expire.
+    """
+    if delivery.expires_at == NEVER:
+        return ttl_ms
+    limit_ms = delivery.queue.limits.message_ttl_ms
+    allowed_ms = ttl_ms if limit_ms is None else min(ttl_ms, limit_ms)
+    left_ms = round(1000 * (delivery.expires_at - delivery.queue.settling.now))
+    return max(min(ttl_ms, 1), min(ttl_ms, ttl_ms - allowed_ms + left_ms))
 
 
 class Shown:
@@ -415,8 +462,8 @@ def _converted(message: Message) -> tuple[bytes, bytes, bytes]:
 
 def _header(envelope: Envelope, ttl_ms: int | None, first: bool, attempts: int) -> bytes:
     """Encode the header section: the publisher's fields, first-acquirer, and delivery-count."""
-    looks = (envelope.durable, envelope.priority, ttl_ms, first, attempts)
-    header = remembered_headers.get(looks)
+    looks = (envelope.durable, envelope.priority, first, attempts)
+    header = None if ttl_ms is not None else remembered_headers.get(looks)
     if header is None:
         header = p.Header(
             durable=envelope.durable,
@@ -425,9 +472,10 @@ def _header(envelope: Envelope, ttl_ms: int | None, first: bool, attempts: int) 
             first_acquirer=first,
             delivery_count=min(attempts, UINT_MAX) or None,
         ).encode()
-        if len(remembered_headers) >= REMEMBERED_MAX:
-            remembered_headers.clear()
-        remembered_headers[looks] = header
+        if ttl_ms is None:  # hardly two messages have as long to live
+            if len(remembered_headers) >= REMEMBERED_MAX:
+                remembered_headers.clear()
+            remembered_headers[looks] = header
     return header
 
 

@@ -329,7 +329,8 @@ class LinkConsumer(Consumer, Retiring):
                 except Exception:  # the fault of another protocol's encoding: deliver the others
                     self.refuse(delivery)
                     continue
-                last = message if fresh else None
+                # What is left to live of one is not what is left of another.
+                last = message if fresh and message.facts.ttl_ms is None else None
             size = len(begin) + len(middle) + len(body)
             if size > size_max:
                 self.cannot_send(delivery, size)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.protocols.amqp10.broker.encoding import Facts10, project
+from leveret.protocols.amqp10.broker.encoding import PRIORITY, Facts10, expiry_of, project
 from leveret.protocols.amqp10.codec.section_scan import mask_of
 from leveret.protocols.amqp10.codec.sections import APPLICATION, PROPERTIES, SHAPES, WORD, bounds
 
 REMEMBERED_MAX: Final = 1024  # bytes in front of a body; longer beginnings hardly repeat
+TIME: Final = b"\x83"  # the format code of a timestamp
 TYPE_SIZE: Final = 4  # bytes: a body section's descriptor, and the format code of its value
 
 
@@ -31,15 +32,19 @@ class Projection:
         "_size_bytes",
         "body_at",
         "delay_ms",
+        "expires",
         "facts",
         "properties",
         "subject",
         "to",
     )
 
-    def __init__(self, payload: bytes, like: Projection | None = None) -> None:
+    def __init__(
+        self, payload: bytes, like: Projection | None = None, default_priority: int = PRIORITY
+    ) -> None:
         """Project the message; one that has the form of another gets what is known of that. Raises AmqpError, as
         `project` does."""
+        self.expires: bool  # its absolute-expiry-time counts, which each message of the form has
         self.facts: Facts10
         self.body_at: int
         self.to: str | None
@@ -52,10 +57,16 @@ class Projection:
             at = self.body_at = like.body_at
             self.facts, self.to, self.subject = like.facts, like.to, like.subject
             self.properties = payload[:at]
+            self.expires = like.expires
             self._size_bytes = like._size_bytes
             self._mask, self._common, self._form_held = like._mask, like._common, like._form_held
         else:
-            self.facts, self.properties, body, self.to, self.subject = project(payload)
+            self.facts, self.properties, body, self.to, self.subject = project(payload, 0, default_priority)
+            self.expires = (
+                self.facts.ttl_ms is None
+                and TIME in self.properties
+                and expiry_of(self.properties) is not None
+            )
             at = self.body_at = len(payload) - len(body)
             self._size_bytes = 0
             if at <= REMEMBERED_MAX and len(body) > TYPE_SIZE:

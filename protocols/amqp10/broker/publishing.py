@@ -27,7 +27,7 @@ from leveret.errors import AccessRefused, Failure, PreconditionFailed, no_queue
 from leveret.exchanges.exchange_type import Exchange
 from leveret.message import Facts, Message
 from leveret.protocols.amqp10.broker import addresses, dynamic_queues, node_lookup, resumption, sources
-from leveret.protocols.amqp10.broker.encoding import ENCODING
+from leveret.protocols.amqp10.broker.encoding import ENCODING, expiry_of
 from leveret.protocols.amqp10.broker.errors import refusal
 from leveret.protocols.amqp10.broker.projection import Projection
 from leveret.protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
@@ -180,6 +180,7 @@ class Publishing(IncomingOwner):
         "_aim",
         "_answers",
         "_client",
+        "_default_priority",
         "_farewell",
         "_host",
         "_known",
@@ -203,6 +204,7 @@ class Publishing(IncomingOwner):
         self._aim = aim  # of the last message
         self._known: Projection | None = None  # of the last message that was projected
         self._varies = varies  # each message has a target of its own
+        self._default_priority = self.broker.compat.default_priority
         self._farewell: AmqpError | None = None  # ends the link when everything is answered
         self._accepted: list[int] = []  # deliveries to accept when the broker has settled
         self._answers: list[tuple[int, p.DeliveryState]] = []  # answers with another outcome
@@ -226,6 +228,8 @@ class Publishing(IncomingOwner):
             facts = known.facts
             if known.delay_ms:
                 facts = facts.due_at(known.delay_ms + int(self.broker.clock.wall() * 1000))
+            if known.expires and (expiry_ms := expiry_of(known.properties)) is not None:
+                facts = known.facts.expiring(max(0, expiry_ms - int(self.broker.clock.wall() * 1000)))
             message = Message(
                 ENCODING, aim.exchange.name, aim.key, known.properties, payload[known.body_at :], facts
             )
@@ -283,7 +287,7 @@ class Publishing(IncomingOwner):
 
         Returns how many were taken. Raises Failure.
         """
-        if first.delay_ms:
+        if first.delay_ms or first.expires:
             return 0  # each has a time of its own
         exchange, name, key, peer = aim.exchange, aim.exchange.name, aim.key, self._peer
         messages: list[Message] = []
@@ -305,13 +309,15 @@ class Publishing(IncomingOwner):
     def _next_of(self, first: Projection, last: Projection, payload: bytes) -> Projection | None:
         """Return the projection of a message, or None if it has to be published apart from the first of its run."""
         try:
-            known = Projection(payload)
+            known = Projection(payload, None, self._default_priority)
         except AmqpError:
             return None  # it is found again, and answered, when it is taken by itself
         known.learn_form(last)
         facts = known.facts
         if facts is not first.facts and not (
-            facts.is_like(first.facts) and facts.user_id == first.facts.user_id and not known.delay_ms
+            facts.is_like(first.facts)
+            and facts.user_id == first.facts.user_id
+            and not (known.delay_ms or known.expires)
         ):
             return None
         if self._varies and (known.to != first.to or known.subject != first.subject):
@@ -322,7 +328,7 @@ class Publishing(IncomingOwner):
         """Return the projection of a message. Raises AmqpError."""
         last = self._known
         if last is None:
-            known = Projection(payload)
+            known = Projection(payload, None, self._default_priority)
         else:
             properties = last.properties_of(payload)
             if properties is last.properties:
@@ -330,7 +336,7 @@ class Publishing(IncomingOwner):
             if properties is not None:
                 known = Projection(payload, last)
             else:
-                known = Projection(payload)
+                known = Projection(payload, None, self._default_priority)
                 known.learn_form(last)
         self._known = known if known.may_hold else None
         return known
