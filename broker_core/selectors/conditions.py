@@ -23,6 +23,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 from uuid import UUID
 
+from leveret.selectors.message_ids import comparable, written
 from leveret.values import Value
 
 if TYPE_CHECKING:
@@ -181,6 +182,20 @@ class Field(ConditionNode):
         return reading.field(self.name)
 
 
+class IdField(Field):
+    """The id of a message, or that of another which it answers, as JMS clients name it."""
+
+    __slots__ = ()
+
+    def value(self, reading: Reading) -> Known:
+        found = reading.field(self.name)
+        return known(comparable(reading.plain_field(self.name))) if found is OTHER else found
+
+    def written(self, reading: Reading) -> str | None:
+        """Return the id as JMS writes it."""
+        return written(reading.plain_field(self.name), self.name == "correlation_id")
+
+
 class AnyOf(ConditionNode):
     """OR. All its parts are in one node, so that a tree is no deeper than its text is nested."""
 
@@ -301,7 +316,12 @@ class Like(ConditionNode):
 
     def value(self, reading: Reading) -> Known:
         value = self.part.value(reading)
-        return None if value is None else isinstance(value, str) and self.pattern.matches(value)
+        if value is None:
+            return None
+        if isinstance(value, str) and self.pattern.matches(value):
+            return True
+        said = self.part.written(reading) if isinstance(self.part, IdField) else None
+        return said is not None and self.pattern.matches(said)
 
 
 class IsNull(ConditionNode):

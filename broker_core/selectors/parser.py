@@ -40,6 +40,7 @@ from leveret.selectors.conditions import (
     ConditionNode,
     Field,
     HeaderField,
+    IdField,
     In,
     IsNull,
     Like,
@@ -50,6 +51,7 @@ from leveret.selectors.conditions import (
     Pattern,
     Reading,
 )
+from leveret.selectors.message_ids import plain
 from leveret.selectors.tokens import END, NAME, VALUE, Token, TokenReader, tokens, wrong
 
 if TYPE_CHECKING:
@@ -139,13 +141,14 @@ JMS: Final = {
     "JMSXGroupSeq": "group_sequence",
     "JMSXUserID": "user_id",
 }
+JMS_IDS: Final = ("JMSMessageID", "JMSCorrelationID")
 JMS_OTHERS: Final = ("JMSX", "JMS_")  # prefixes of names that applications or their libraries may define
 
 
 def named(name: str) -> ConditionNode | None:
     """Return the node for a name; None if the name is reserved and has no meaning in a selector."""
     if name in JMS:
-        return Field(JMS[name])
+        return (IdField if name in JMS_IDS else Field)(JMS[name])
     section, dot, field = name.partition(".")
     section = section.replace("-", "_")
     if dot and section in APPLICATION:
@@ -216,7 +219,8 @@ class SelectorParser(TokenReader):
         token = self._take()
         sign = token.symbol
         if sign in COMPARISONS:
-            return Comparison(sign, left, self._expression(COMPARING))
+            right = self._expression(COMPARING)
+            return Comparison(sign, id_for(right, left), id_for(left, right))
         if sign == "NOT":
             return Not(self._special(self._expect("BETWEEN", "IN", "LIKE"), left))
         return self._special(token, left)
@@ -225,7 +229,8 @@ class SelectorParser(TokenReader):
         if token.symbol == "IS":
             return self._is_null(token.at, left)
         if token.symbol == "IN":
-            return In(left, self._items())
+            items = self._items()
+            return In(left, map(plain_id, items) if isinstance(left, IdField) else items)
         if token.symbol == "LIKE":
             return Like(left, self._pattern())
         low = self._expression(COMPARING)
@@ -310,6 +315,17 @@ class SelectorParser(TokenReader):
             expected = f"{', '.join(most)} or {last}" if most else last
             raise wrong(taken.at, f"{expected} is expected, not {taken}")
         return taken
+
+
+def id_for(other: ConditionNode, side: ConditionNode) -> ConditionNode:
+    """Return one side of a comparison; a text that is compared with an id becomes that id."""
+    if isinstance(other, IdField) and isinstance(side, Literal):
+        return Literal(plain_id(side.said))
+    return side
+
+
+def plain_id(said: bool | int | float | str) -> bool | int | float | str:
+    return plain(said) if isinstance(said, str) else said
 
 
 def of_kind(kind: str | None, node: ConditionNode, at: int) -> ConditionNode:

@@ -11,7 +11,7 @@ from leveret.protocols.amqp091.broker import encoding as encoding091
 from leveret.protocols.amqp091.codec.wire import BasicProperties
 from leveret.protocols.amqp10.broker.encoding import ENCODING, project
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.types import Symbol, Timestamp, UByte, UInt, ULong
+from leveret.protocols.amqp10.codec.types import Symbol, Timestamp, UByte, UInt, ULong, Value
 from leveret.selectors.parser import compile_selector
 
 from .parts import annotations, application_properties, data, message
@@ -104,3 +104,43 @@ def test_ids_that_are_no_strings_are_compared_as_what_they_are() -> None:
     text = "JMSMessageID = '00000000-0000-0000-0000-000000000001' AND JMSCorrelationID IS NOT NULL"
     assert compile_selector(text).matches(said)
     assert not compile_selector("JMSCorrelationID = '\x01'").matches(said)
+
+
+# Ids, as JMS clients write them.
+
+UUID_ID = UUID("1b4e28ba-2fa1-11d2-883f-0016d3cca427")
+IDS = [
+    (UUID_ID, f"ID:AMQP_UUID:{UUID_ID}", f"ID:AMQP_UUID:{UUID_ID}"),
+    (ULong(42), "ID:AMQP_ULONG:42", "ID:AMQP_ULONG:42"),
+    (b"\x0a\xff", "ID:AMQP_BINARY:0AFF", "ID:AMQP_BINARY:0AFF"),
+    ("order-7", "ID:AMQP_NO_PREFIX:order-7", "order-7"),
+    ("ID:order-7", "ID:order-7", "ID:order-7"),
+    ("ID:AMQP_ULONG:42", "ID:AMQP_STRING:ID:AMQP_ULONG:42", "ID:AMQP_STRING:ID:AMQP_ULONG:42"),
+]
+
+
+@pytest.mark.parametrize(("id", "as_id", "as_correlation"), IDS)
+def test_ids_match_the_forms_that_jms_clients_give(id: Value, as_id: str, as_correlation: str) -> None:
+    found = of_1_0(p.Properties(message_id=id, correlation_id=id))
+    other = of_1_0(p.Properties(message_id="other", correlation_id="other"))
+    for name, said in (("JMSMessageID", as_id), ("JMSCorrelationID", as_correlation)):
+        for condition in (
+            f"{name} = '{said}'",
+            f"'{said}' = {name}",
+            f"{name} IN ('x', '{said}')",
+            f"{name} LIKE '{said[:-2]}%'",
+            f"{name} LIKE '{said}'",
+        ):
+            selector = compile_selector(condition)
+            assert (selector.matches(found), selector.matches(other)) == (True, False), condition
+        assert not compile_selector(f"{name} <> '{said}'").matches(found)
+
+
+def test_ids_match_as_they_are_too() -> None:
+    assert compile_selector(f"JMSMessageID = '{UUID_ID}'").matches(of_1_0(p.Properties(message_id=UUID_ID)))
+    assert compile_selector("JMSCorrelationID = 42").matches(of_1_0(p.Properties(correlation_id=ULong(42))))
+    assert compile_selector("JMSMessageID LIKE 'order%'").matches(of_1_0(p.Properties(message_id="order-7")))
+    assert compile_selector("JMSMessageID LIKE 'ID:%'").matches(of_1_0(p.Properties(message_id="order-7")))
+    assert compile_selector("JMSMessageID IS NULL").matches(of_1_0(p.Properties()))
+    assert not compile_selector("JMSMessageID = 'ID:AMQP_ULONG:x'").matches(FULL_10)
+    assert compile_selector("JMSMessageID = 'ID:AMQP_NO_PREFIX:m1'").matches(FULL_091)
