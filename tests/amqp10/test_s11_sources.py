@@ -181,7 +181,16 @@ def test_a_refused_dynamic_source_leaves_no_queue(bad: dict[str, Value]) -> None
     assert not bench.host.queues
 
 
-@pytest.mark.parametrize("capabilities", [[], [Symbol("temporary-topic")]])
+def test_s211_x062_a_dynamic_source_without_capabilities_is_a_temporary_queue_too() -> None:
+    bench = ClientBench()
+    link = session_of(bench).receiver(p.Source(dynamic=True), credit=1)
+    session_of(bench).sender(None).send(p.Properties(to=link.attached.source.address), data(b"answer"))
+    assert link.get().body == b"answer"
+    link.detach()
+    assert not bench.host.queues
+
+
+@pytest.mark.parametrize("capabilities", [[Symbol("topic")], [Symbol("temporary-topic")]])
 def test_x062_no_other_dynamic_source_is_supported(capabilities: list[Symbol]) -> None:
     bench = ClientBench()
     error = refusal(bench, p.Source(dynamic=True, capabilities=capabilities))

@@ -151,7 +151,7 @@ const scripts = {
   },
 
   async request_and_response(connection) {
-    const answers = connection.open_receiver({source: {dynamic: true, capabilities: ['temporary-queue']}});
+    const answers = connection.open_receiver({source: {dynamic: true}});
     await on(answers, 'receiver_open');
     const {address} = answers.source;
     connection.open_receiver('/queues/questions').on('message', async ({message}) => {

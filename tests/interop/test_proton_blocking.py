@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
+from threading import Thread
 
 import proton
 import pytest
 from proton import ConnectionException, Delivery, Link, Message, Terminus
 from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, LinkOption, Selector
-from proton.utils import BlockingConnection, BlockingReceiver, ConnectionClosed, LinkDetached, SendException
+from proton.utils import (
+    BlockingConnection,
+    BlockingReceiver,
+    ConnectionClosed,
+    LinkDetached,
+    SendException,
+    SyncRequestResponse,
+)
 
 from tests.interop.conftest import TIMEOUT_S, RunningNode, Start, wait_until
 from tests.interop.proton_peer import Capability, connect, data
@@ -465,3 +473,21 @@ def test_names_of_queues_and_exchanges_are_addresses_where_a_setting_permits_tha
     with pytest.raises(LinkDetached, match="no queue or exchange 'missing/k'"):
         connection.create_sender("missing/k")
     connection.close()
+
+
+def test_proton_s_own_requests_have_a_dynamic_source_without_capabilities(node: RunningNode):
+    node.declare("requests")
+    requests, answering = SyncRequestResponse(connect(node), "/queues/requests"), connect(node)
+    taken = answering.create_receiver("/queues/requests", credit=1)
+    answers = answering.create_sender(None)
+
+    def answer() -> None:
+        request = taken.receive(timeout=TIMEOUT_S)
+        taken.accept()
+        reply = Message(address=request.reply_to, correlation_id=request.correlation_id, body="pong")
+        answers.send(reply)
+
+    server = Thread(target=answer)
+    server.start()
+    assert requests.call(Message(body="ping")).body == "pong"
+    server.join(TIMEOUT_S)

@@ -28,8 +28,8 @@ DYNAMIC_NODE: Final[dict[str, Value]] = {
 
 def require_temporary_queue(capabilities: Sequence[str], terminus: str) -> None:
     """Require the capability temporary-queue of a dynamic terminus, `source` or `target`: there are no others
-    (X062)."""
-    if TEMPORARY_QUEUE not in capabilities:
+    (X062). A source may leave it out, as in Proton's and rhea's examples of requests."""
+    if TEMPORARY_QUEUE not in capabilities and (capabilities or terminus != "source"):
         wanted = ", ".join(capabilities) or "no capability"
         raise AmqpError(p.NOT_IMPLEMENTED, f"Dynamic {terminus} not supported: {wanted}")
 
