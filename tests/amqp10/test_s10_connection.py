@@ -10,7 +10,7 @@ from leveret.broker import WORK_MAX
 from leveret.limits import UserLimits
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
-from leveret.protocols.amqp10.codec.types import UInt
+from leveret.protocols.amqp10.codec.types import Symbol, UInt
 from leveret.version import VERSION
 from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.bench import ClientBench
@@ -324,6 +324,7 @@ def test_x050_the_open_says_what_the_node_is_and_can() -> None:
         "ANONYMOUS-RELAY",
         "DELAYED_DELIVERY",
         "LINK_PAIR_V1_0",
+        "sole-connection-for-container",
         "SHARED-SUBS",
     }
     properties = opened.properties
@@ -461,3 +462,50 @@ def test_one_read_that_fans_out_widely_stops_for_others() -> None:
         peer.front.receive(b"", bench.broker.tick())
         bench.broker.settle()
     assert bench.queue("q0").ready == 150
+
+
+# Sole connections.
+
+SOLE = {"desired_capabilities": [Symbol("sole-connection-for-container")]}
+
+
+@pytest.mark.parametrize("first", [{}, SOLE])
+@pytest.mark.parametrize("second", [{}, SOLE])
+def test_a_container_that_is_to_have_one_connection_has_no_other(
+    first: dict[str, object], second: dict[str, object]
+) -> None:
+    """AMQP Enforcing Connection Uniqueness: so nobody steals a durable subscription under its consumer."""
+    bench = ClientBench()
+    holder, other = Peer(bench).open(container_id="shop", **first), Peer(bench).log_in()
+    other.ask_open(container_id="shop", **second)
+    if not (first or second):
+        assert other.closed is None
+        return
+    assert other.opened.properties["amqp:connection-establishment-failed"] is True
+    assert other.closed.error.info == {"invalid-field": "container-id"}
+    assert other.refusal() == "amqp:invalid-field container-id 'shop' is in use by another connection"
+    Peer(bench).open(container_id="stall", **second)
+    holder.read()
+    assert holder.closed is None
+    holder.drop()
+    Peer(bench).open(container_id="shop", **second)
+
+
+def test_a_container_may_replace_its_own_connection() -> None:
+    bench = ClientBench()
+    bench.user("ann")
+    replacing = {**SOLE, "properties": {Symbol("sole-connection-enforcement-policy"): UInt(1)}}
+    first = Peer(bench).open(container_id="shop", **SOLE)
+    strange = Peer(bench).log_in("ann", "ann").ask_open(container_id="shop", **replacing)
+    assert strange.refusal().startswith("amqp:invalid-field container-id 'shop'")
+    Peer(bench).open(container_id="shop", **replacing)
+    first.read()
+    assert first.closed.error.info == {"sole-connection-enforcement": True}
+    assert first.refusal().startswith("amqp:resource-locked container-id 'shop' is in use by a newer")
+    assert Peer(bench).log_in().ask_open(container_id="shop", **SOLE).closed is not None
+
+
+def test_virtual_hosts_have_containers_of_their_own() -> None:
+    bench = ClientBench(TWO_HOSTS)
+    Peer(bench).open(container_id="shop", hostname="vhost:/", **SOLE)
+    Peer(bench).open(container_id="shop", hostname="vhost:blue", **SOLE)

@@ -22,6 +22,12 @@ from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.outbox import Outbox
 from leveret.protocols.amqp10.broker import stats as facts
 from leveret.protocols.amqp10.broker import termini
+from leveret.protocols.amqp10.broker.containers import (
+    CAPABILITY,
+    POLICY,
+    ContainerConnection,
+    Containers,
+)
 from leveret.protocols.amqp10.broker.errors import refusal
 from leveret.protocols.amqp10.broker.publishing import DELAYED_DELIVERY
 from leveret.protocols.amqp10.broker.session import ServedSession
@@ -39,7 +45,13 @@ from leveret.security.sasl import Anonymous
 
 log: Final = logging.getLogger("leveret.amqp10")
 # The extensions served (X050).
-CAPABILITIES: Final = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "SHARED-SUBS", DELAYED_DELIVERY)
+CAPABILITIES: Final = (
+    "LINK_PAIR_V1_0",
+    "ANONYMOUS-RELAY",
+    "SHARED-SUBS",
+    DELAYED_DELIVERY,
+    CAPABILITY,
+)
 VIRTUAL_HOST: Final = "vhost:"  # the prefix of a hostname that names a virtual host (S165)
 
 
@@ -58,6 +70,7 @@ class Adapter10(RenewableConnection, Handler):
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
         super().__init__(broker, config, outbox, peer, config.protocols.amqp10.mechanisms)
         self.sessions: dict[ServedSession, None] = {}
+        self._in_container: ContainerConnection | None = None  # once it is open
         self.transactions = Transactions(broker)
         self._received = self._received_before = (
             0  # messages: by the last count, and in sessions that have ended
@@ -201,6 +214,12 @@ class Adapter10(RenewableConnection, Handler):
             raise self._turned_away(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, why, Ends.CONNECTION)) from None
         except Failure as failure:
             raise self._turned_away(_unauthorized(str(failure))) from None
+        entrant = ContainerConnection.of(open, self.client.user.name, self.wire.fail)
+        try:
+            self.client.host.guest(Containers).enter(entrant, (open.properties or {}).get(POLICY))
+            self._in_container = entrant
+        except AmqpError as error:  # JMS clients have to be told, also where a refused open is dropped
+            self.wire.fail(self._turned_away(error))
         return {**self.product(), "node": self.config.node.name}  # X050
 
     def _virtual_host(self, hostname: str | None) -> str:
@@ -231,6 +250,8 @@ class Adapter10(RenewableConnection, Handler):
 
     def on_closed(self) -> None:
         if self._entered:
+            if self._in_container is not None:
+                self.client.host.guest(Containers).leave(self._in_container)
             termini.ended(self.client.host, self)
         super().on_closed()
 

@@ -43,6 +43,11 @@ AROUND_ERROR: Final = 32  # bytes of a close besides its error
 OF_SESSIONS: Final = (p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach, p.End)
 
 
+ESTABLISHMENT_FAILED: Final = (
+    "amqp:connection-establishment-failed"  # a property of an open that a close follows
+)
+
+
 class Connection(Reader):
     """A connection from its first byte to its last. See the top of the module."""
 
@@ -254,7 +259,7 @@ class Connection(Reader):
             self._drop(because)
             return
         if not self._open_said:
-            self._say_open({})
+            self._say_open({ESTABLISHMENT_FAILED: True})
         self.state = State.CLOSING
         close = p.Close(error=error_of(error, self.frame_size_max - AROUND_ERROR))
         self._finish(because, frame(0, close.encode()))
