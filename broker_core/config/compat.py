@@ -288,6 +288,11 @@ class Compat(Record):
         FlowMechanism.BLOCK,
     )
     dead_letter_on_delete: bool = key(Flag(), "Dead-letter the messages of a queue that is deleted.", False)
+    republished_deaths: bool = key(
+        Flag(),
+        "Count further deaths of a message on from the `x-death` that a client publishes with it.",
+        False,
+    )
     default_delivery_limit: int | None = key(
         Limit(0, MANY), "The delivery limit of queues that set none, quorum queues aside.", None
     )
@@ -624,6 +629,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "channel_flow": False,
         "names": "any",
         "missing_alternate": "silent",
+        "republished_deaths": True,
         "quorum_delivery_limit": "unlimited",
         "quorum_priorities": "none",
         "consumer_timeout_response": "close-channel",

@@ -13,6 +13,7 @@ from typing import Final
 from leveret.exchanges.routing import Route, drops, give_once, identity_at
 from leveret.message import Death, Message, Notes
 from leveret.queues.queue import DELETED, REJECTED, Queue
+from leveret.queues.republished_deaths import notes_told
 
 log: Final = logging.getLogger("leveret.broker")
 
@@ -31,7 +32,7 @@ def bury(queue: Queue, message: Message, reason: str) -> None:
     exchange = None if target is None else host.exchanges.get(target)
     if exchange is None:
         return  # X038
-    notes = notes_of_death(int(queue.settling.clock.wall()), queue.name, message, reason)
+    notes = notes_of_death(queue, message, reason)
     dead = addressed(message, exchange.name, queue.limits.dead_letter_key, notes)
     identity = None if exchange.deduplication is None else identity_at(exchange, dead)
     if identity is not None and drops(exchange, identity):
@@ -75,25 +76,24 @@ def addressed(message: Message, exchange: str, replaced: str | None, notes: Note
     )
 
 
-def notes_of_death(wall: int, queue: str, message: Message, reason: str) -> Notes:
-    """Return a message's notes with this death: one entry per queue and reason, newest first (X032-X034).
-
-    `wall` is the time of the death in seconds since 1970-01-01 UTC.
-    """
-    before = message.notes
+def notes_of_death(queue: Queue, message: Message, reason: str) -> Notes:
+    """Return a message's notes with this death: one entry per queue and reason, newest first (X032-X034)."""
+    wall, name, before = int(queue.settling.clock.wall()), queue.name, message.notes
+    if queue.virtual_host.broker.compat.republished_deaths and (before is None or not before.deaths):
+        before = notes_told(message) or before
     earlier = before.deaths if before is not None else ()
-    same = next((d for d in earlier if d.queue == queue and d.reason == reason), None)
+    same = next((d for d in earlier if d.queue == name and d.reason == reason), None)
     if same is None:
         keys = (message.key, *message.facts.cc)
-        death = Death(queue, reason, 1, wall, wall, message.exchange, keys, message.facts.ttl_ms)
+        death = Death(name, reason, 1, wall, wall, message.exchange, keys, message.facts.ttl_ms)
     else:
         death = Death(
-            queue, reason, same.count + 1, same.first_time, wall, same.exchange, same.keys, same.ttl_ms
+            name, reason, same.count + 1, same.first_time, wall, same.exchange, same.keys, same.ttl_ms
         )
     notes = Notes()
-    notes.is_repeat = before is not None and before.is_repeat
+    notes.is_repeat = message.notes is not None and message.notes.is_repeat
     notes.deaths = (death, *(d for d in earlier if d is not same))
-    notes.last_death = (reason, queue, message.exchange)
+    notes.last_death = (reason, name, message.exchange)
     notes.first_death = (
         notes.last_death if before is None or before.first_death is None else before.first_death
     )

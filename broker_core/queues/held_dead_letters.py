@@ -75,7 +75,7 @@ def hold(queue: Queue, message: Message, reason: str) -> None:
         catalogue = queue.settling.catalogue
         if catalogue is not None and queue.virtual_host.queues.get(queue.name) is queue:
             catalogue.keep(queue)
-    held.push(noted(message, notes_of_death(int(queue.settling.clock.wall()), queue.name, message, reason)))
+    held.push(noted(message, notes_of_death(queue, message, reason)))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -447,3 +447,44 @@ def test_dead_letters_at_least_once_wait_for_the_commit_and_then_for_room() -> N
     assert deaths(channel)[0]["reason"] == "rejected"
     assert queue.dead_letters.count == 0
     assert channel.bodies("dead") == [b"b"]
+
+
+# What clients publish again.
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+@pytest.mark.parametrize(
+    ("toml", "count"), [('profile = "rabbitmq-3.13"', 3), ("", 1), ('profile = "rabbitmq-4.2"', 1)]
+)
+def test_x033_deaths_that_a_client_publishes_again_count_on_as_in_rabbitmq_3(
+    toml: str, count: int, queue_type: str
+) -> None:
+    channel = dying({"x-queue-type": queue_type}, ClientBench(f"[compat]\n{toml}"), durable=True)
+    publish(channel)
+    for _ in range(3):
+        reject(channel)
+        content = channel.get("dead")
+        assert content is not None
+        (death,) = content.properties.headers["x-death"]
+        publish(channel, headers=content.properties.headers)
+    assert (death["count"], death["queue"], death["reason"]) == (count, "q", "rejected")
+    assert content.properties.headers["x-first-death-queue"] == "q"
+
+
+@pytest.mark.parametrize(
+    "told", [7, "x", [], [7], [{}], [{"queue": 1, "reason": "rejected"}], [{"queue": "q", "reason": b"\xff"}]]
+)
+def test_an_x_death_that_is_none_is_passed_over(told: FieldValue) -> None:
+    channel = dying(bench=ClientBench("[compat]\nrepublished_deaths = true"))
+    publish(channel, headers={"x-death": told})
+    reject(channel)
+    (death,) = deaths(channel)
+    assert (death["count"], death["exchange"], death["routing-keys"]) == (1, "amq.direct", ["k"])
+
+
+def test_an_x_death_that_lacks_much_is_counted_on() -> None:
+    channel = dying(bench=ClientBench("[compat]\nrepublished_deaths = true"))
+    publish(channel, headers={"x-death": [{"queue": "q", "reason": "rejected", "count": "2", "time": 5}]})
+    reject(channel)
+    (death,) = deaths(channel)
+    assert death["count"] == 2
