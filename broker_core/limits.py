@@ -95,6 +95,7 @@ class QueueLimits:
     retry_max_ms: int | None = None
     retry_multiplier: int | None = None  # of the wait, for each further attempt; None: it grows linearly
     keeps_persistent: bool = False  # overflow drops no persistent messages
+    counts_republished: bool = False  # deaths that a client publishes again count on
     deduplicates: bool | None = None  # drop duplicates (arguments/deduplication_settings.py)
     id_header: str | None = None  # the header with the id by which duplicates are told
     cache_size: int | None = None  # how many ids are known

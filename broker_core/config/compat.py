@@ -543,6 +543,7 @@ class Compat(Record):
             max_priority=1 if two else limits.max_priority,
             priority_base=LOW_PRIORITY_MAX if two else limits.priority_base,
             keeps_persistent=self.persistent_overflow is PersistentOverflow.KEEP,
+            counts_republished=self.republished_deaths,
         )
 
     def _knows_timeout(self, quorum: bool) -> bool:

@@ -102,7 +102,8 @@ class Amqp10Settings(Record):
     link_max: int = key(Whole(1, 65536), "The most links of one session.", 256, reload=True)
     idle_timeout_s: int = key(
         Whole(0, 65535),
-        "Seconds without a frame after which a client is disconnected, 0: never; half of it is announced.",
+        "Seconds without a frame after which a client is disconnected, at the latest half as many later; 0: never. "
+        "Half of it is announced.",
         60,
         reload=True,
     )

@@ -79,7 +79,7 @@ def addressed(message: Message, exchange: str, replaced: str | None, notes: Note
 def notes_of_death(queue: Queue, message: Message, reason: str) -> Notes:
     """Return a message's notes with this death: one entry per queue and reason, newest first (X032-X034)."""
     wall, name, before = int(queue.settling.clock.wall()), queue.name, message.notes
-    if queue.virtual_host.broker.compat.republished_deaths and (before is None or not before.deaths):
+    if queue.limits.counts_republished and (before is None or not before.deaths):
         before = notes_told(message) or before
     earlier = before.deaths if before is not None else ()
     same = next((d for d in earlier if d.queue == name and d.reason == reason), None)

@@ -299,10 +299,10 @@ def test_x045_afterwards_it_has_two_intervals() -> None:
     for _ in range(20):
         bench.advance(5)
     readings.change(used=0)
-    for _ in range(3):
+    for _ in range(4):
         bench.advance(5)
         assert not channel.peer.front.closed
-    bench.advance(5)
+    bench.advance(10)
     assert channel.peer.front.closed
 
 

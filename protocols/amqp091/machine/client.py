@@ -294,7 +294,7 @@ class Client(ConnectionMachine):
         self._owner.on_end(self._reason or self.ended_because)
 
     def _give_up(self) -> None:
-        self._end_now(f"it was silent for {2 * self.heartbeat_s} s")
+        self._end_now(f"it was silent for more than {2 * self.heartbeat_s} s")
 
     def _drop(self, because: str, last: bytes = b"") -> None:
         self._end_now(because)

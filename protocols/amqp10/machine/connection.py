@@ -175,7 +175,7 @@ class Connection(Reader):
         if self.state in ENDING:
             return
         self._frame_size_max = tuning.frame_size_max
-        self._heartbeat.start((open.idle_time_out or 0) / 4000, tuning.idle_timeout_s)
+        self._heartbeat.start((open.idle_time_out or 0) / 4000, tuning.idle_timeout_s / 2)
         self.state = State.OPEN
         self._say_open(properties)
 

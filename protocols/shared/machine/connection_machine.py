@@ -198,9 +198,9 @@ class ConnectionMachine(ABC):
 
     def _agree(self, heartbeat_s: int) -> None:
         """Set the negotiated heartbeat: ours is due after half of this interval without other output, and the peer may
-        be silent for two intervals (S013)."""
+        be silent for two to three intervals (S013)."""
         self.heartbeat_s = heartbeat_s
-        self._heartbeat.start(heartbeat_s / 2, 2 * heartbeat_s)
+        self._heartbeat.start(heartbeat_s / 2, heartbeat_s)
 
     def deadline(self) -> float | None:
         """Return when to call `on_deadline`, whatever happens until then, or None for never."""
@@ -227,6 +227,7 @@ class ConnectionMachine(ABC):
             self._give_up()
         elif self._heartbeat.is_due(now, self.outbox.written()):
             self.outbox.write(self.HEARTBEAT)
+            self._heartbeat.beaten(self.outbox.written())
 
     def _give_up(self) -> None:
         """End the connection, because the peer was silent for too long."""

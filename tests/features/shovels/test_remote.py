@@ -176,10 +176,12 @@ def test_a_silent_broker_is_given_up(both: TwoBrokers) -> None:
     both.set(dest_uri=f"{THERE}?heartbeat=5", reconnect_delay=100)
     (line,) = both.network.lines
     both.network.lines.clear()  # nothing comes through any more
-    line.ours.on_due(both.yard.bench.clock.now() + 11)
+    now = both.yard.bench.clock.now()
+    for seconds in (5, 10, 15):
+        line.ours.on_due(now + seconds)
     both.run()
     assert both.yard.shovel.state == "terminated"
-    assert "it was silent for 10 s" in both.yard.shovel.reason
+    assert "it was silent for more than 10 s" in both.yard.shovel.reason
 
 
 def test_a_line_without_messages_is_kept_alive(both: TwoBrokers) -> None:
