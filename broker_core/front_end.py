@@ -94,6 +94,7 @@ class FrontEnd(ABC):
 
     outbox: Outbox
     closed: bool = False  # send what is in the outbox, then close the socket
+    gave_up: bool = False  # its peer was silent for too long: reset the connection, so that the peer notices
     blocked: bool = (
         False  # it published while an alarm was raised: the node stops reading until `alarm(None)`
     )

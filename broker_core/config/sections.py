@@ -193,6 +193,13 @@ class LimitsSettings(Record):
     handshake_timeout_s: int = key(
         Whole(1, 3600), "Seconds that a peer has to log in, from the moment it connects.", 10, reload=True
     )
+    send_timeout_s: int = key(
+        Whole(0, 86_400),
+        "Seconds without a byte sent after which a connection is ended, while some wait for its peer; 0: never. Those "
+        "that an alarm or a rate has stopped are not meant.",
+        15,
+        reload=True,
+    )
     connection_rate: int | None = key(
         Limit(1, MANY), "Connections in a second, in all; further ones are closed.", None, reload=True
     )

@@ -24,6 +24,7 @@ import logging
 import select
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -50,6 +51,7 @@ log: Final = logging.getLogger("leveret.connection")
 
 READ_SIZE: Final = 262_144  # bytes asked for in one read: hundreds of small messages, or a few large ones
 TURN_S: Final = 0.005  # the limit for processing one read; a publisher to 2000 queues gets smaller reads
+RESETS: Final = struct.pack("ii", 1, 0)  # to linger for no time
 WAITING_MAX: Final = BITE  # bytes read while the front-end waits for work in a thread
 GOODBYE_S: Final = 2.0  # for the peer to take the last bytes, once the disk has what they say, and to hang up
 
@@ -77,6 +79,9 @@ class Transport(SocketIO, Connected):
         self._read_while_waiting = 0
         self._paused = False  # not read from until it has read its answers
         self._is_turned_away = False
+        self._accepted = connected if isinstance(connected, socket.socket) else None
+        self._progress_at = 0.0  # when the operating system took bytes, while there are more
+        self._send_timer: Timer | None = None
 
     # The connection's task.
 
@@ -308,6 +313,15 @@ class Transport(SocketIO, Connected):
         self.node.poller.dismiss(self.number)
         self._scope.cancel()
 
+    def reset(self) -> None:
+        """End the connection at once: its peer, which may never read, is told by TCP when it sends or waits."""
+        if self._accepted is not None:
+            with contextlib.suppress(OSError):
+                self._accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
+        self._is_turned_away = True
+        self._backlog.clear()
+        self.hang_up()
+
     # Time.
 
     def on_time(self, now: float) -> None:
@@ -319,7 +333,9 @@ class Transport(SocketIO, Connected):
             if expires_at != self.front.expires_at:  # it sends a close, and has to read the answer
                 self.ahead = False
                 self._go_on()
-        if self.front.closed:
+        if self.front.closed and self.front.gave_up:
+            self.reset()
+        elif self.front.closed:
             self.hang_up()
         else:
             self.watch_deadline()
@@ -380,7 +396,30 @@ class Transport(SocketIO, Connected):
     def begin_to_drain(self) -> None:
         self._all_sent = trio.Event()
         self.node.sending += 1
+        self._progress_at = self.node.broker.clock.now()
+        self._watch_sending()
         self.node.start(self._drain)
+
+    def _watch_sending(self) -> None:
+        """Keep a timer for the moment when the peer has taken nothing for too long."""
+        if timeout_s := self.node.config.limits.send_timeout_s:
+            self._send_timer = self.node.broker.timers.at(
+                self._progress_at + timeout_s, self._look_at_sending
+            )
+
+    def _look_at_sending(self, now: float) -> None:
+        front, timeout_s = self.front, self.node.config.limits.send_timeout_s
+        if self._all_sent is None:
+            return
+        if front is not None and (front.blocked or front.throttled or self.node.suspended):
+            self._progress_at = now
+        if not timeout_s or now < self._progress_at + timeout_s:
+            self._watch_sending()
+            return
+        log.warning(
+            "%s: ended, it took nothing of %d bytes for %s s", self.peer.name, self.outbox.size, timeout_s
+        )
+        self.reset()
 
     async def _nothing_left(self) -> None:
         """Wait until the operating system has accepted everything."""
@@ -393,9 +432,11 @@ class Transport(SocketIO, Connected):
             self.node.work()
             try:
                 await trio.lowlevel.wait_writable(self._socket)
+                self._progress_at = self.node.broker.clock.now()
             except (OSError, trio.ClosedResourceError):
                 self._backlog.clear()
         assert self._all_sent is not None
+        self.node.broker.timers.cancel(self._send_timer)
         self._all_sent.set()
         self._all_sent = None
         self.node.sending -= 1

@@ -84,6 +84,10 @@ class ServedConnection(FrontEnd):
         return self.wire.closed
 
     @property
+    def gave_up(self) -> bool:  # type: ignore[override]
+        return self.wire.gave_up
+
+    @property
     def halted(self) -> bool:  # type: ignore[override]
         return self.wire.halted and not (self.waits or self.wire.closed)
 

@@ -42,6 +42,7 @@ class ConnectionMachine(ABC):
         "_tail",
         "_tail_size",
         "ended_because",
+        "gave_up",
         "halted",
         "heartbeat_s",
         "outbox",
@@ -58,6 +59,7 @@ class ConnectionMachine(ABC):
         self.ended_because = ""
         self.halted = False  # input is left over, to be handled after the turns of other connections
         self.heartbeat_s = 0  # as negotiated; 0 is none
+        self.gave_up = False  # the peer was silent for too long
         self._needed = 0
         self._tail: list[bytes] = []  # the beginning of `_needed` bytes, in the pieces that were received
         self._tail_size = 0
@@ -224,6 +226,7 @@ class ConnectionMachine(ABC):
 
     def _keep_alive(self, now: float) -> None:
         if self._heartbeat.is_missed(now):
+            self.gave_up = True
             self._give_up()
         elif self._heartbeat.is_due(now, self.outbox.written()):
             self.outbox.write(self.HEARTBEAT)
