@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.clock import NEVER
-from leveret.queues.discarded_messages import PAUSE_S, PORTION
+from leveret.queues.discarded_messages import PAUSE_S, DiscardPortion
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
@@ -35,13 +35,12 @@ class Expiry:
         """Let the messages die that are due, a portion at a time so as not to block the broker."""
         queue = self._queue
         self._timer = None
-        left = PORTION
+        portion = DiscardPortion(queue.settling.clock, queue.limits.dead_letter_exchange is not None)
         for lane in queue.lanes:
             while lane and lane.due_at() <= now:
-                if not left:
+                if portion.is_over():
                     self._timer = queue.settling.timers.at(now + PAUSE_S, self._expire)
                     return
-                left -= 1
                 queue.expire(lane.take())
         queue.touch()
 

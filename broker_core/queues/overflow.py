@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.limits import Overflow
-from leveret.queues.discarded_messages import PAUSE_S, PORTION
+from leveret.queues.discarded_messages import PAUSE_S, DiscardPortion
 from leveret.queues.overfull import FLOWING
 from leveret.queues.queue import MAXLEN
 
@@ -98,18 +98,17 @@ def repeats(queue: LanedQueue, message: Message) -> bool:
 
 def drop_over_limit(queue: LanedQueue) -> None:
     """Drop messages from the head until the queue is within its limits, a portion at a time so as not to block."""
-    dropped = 0
+    portion = DiscardPortion(queue.settling.clock, queue.limits.dead_letter_exchange is not None)
     while queue.ready and queue.over_limit():
-        if dropped == PORTION:
-            _look_again(queue)
-            return
         lane = _droppable(queue)
         if lane is None:
             return
         if lane.at_hand():
+            if portion.is_over():
+                _look_again(queue)
+                return
             queue.left(delivery := lane.take())
             queue.die(delivery, MAXLEN)
-            dropped += 1
         elif not _drop_page(queue, lane):
             if queue.asks_for(lane):
                 return  # the queue is touched when it has come

@@ -7,10 +7,19 @@ from collections import deque
 
 import pytest
 
-from leveret.clock import Timers
+from leveret.clock import ManualClock, Timers
+from leveret.limits import QueueLimits
 from leveret.message import Message
-from leveret.queues import expiry
-from leveret.queues.discarded_messages import PAUSE_S, PORTION, DiscardedMessages
+from leveret.queues import discarded_messages
+from leveret.queues.discarded_messages import (
+    BURIED,
+    LOOK,
+    PAUSE_S,
+    PORTION,
+    PORTION_S,
+    DiscardedMessages,
+    DiscardPortion,
+)
 from tests.core.fakes import DEAD, letters, reasons
 from tests.harness.bench import CoreBench, message
 from tests.harness.plain import plain_only
@@ -92,7 +101,7 @@ def test_a_deleted_queue_leaves_no_message(kind: str, bench: CoreBench) -> None:
 
 @plain_only
 def test_a_long_queue_expires_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "PORTION", 3)
+    monkeypatch.setattr(discarded_messages, "PORTION", 3)
     bench = CoreBench()
     dead = bench.queue("dead")
     queue = bench.queue("q", x_message_ttl=1000, **DEAD)
@@ -109,7 +118,7 @@ def test_a_long_queue_expires_in_portions(monkeypatch: pytest.MonkeyPatch) -> No
 
 @plain_only
 def test_what_has_expired_and_not_gone_yet_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "PORTION", 3)
+    monkeypatch.setattr(discarded_messages, "PORTION", 3)
     bench = CoreBench()
     queue = bench.queue("q", x_message_ttl=1000)
     bench.publish("q", *letters(8))
@@ -117,3 +126,31 @@ def test_what_has_expired_and_not_gone_yet_is_not_delivered(monkeypatch: pytest.
     assert queue.ready == 5
     assert queue.take_one(settled=True) is None
     assert queue.ready == 0
+
+
+def test_a_limit_that_is_put_on_a_long_queue_buries_its_messages_in_portions() -> None:
+    """What is buried costs more than what is dropped, and is buried in the settle that follows."""
+    bench = CoreBench()
+    dead = bench.queue("dead")
+    queue = bench.queue("q", **DEAD)
+    for _ in range(4 * BURIED + 1):
+        queue.push(message("q"))
+    bench.settle()
+    queue.apply(QueueLimits(max_length=1, dead_letter_exchange="", dead_letter_key="dead"))
+    bench.settle()
+    assert BURIED <= dead.ready <= 2 * BURIED
+    for _ in range(3):
+        before = dead.ready
+        bench.advance(PAUSE_S)
+        assert dead.ready - before <= BURIED
+    assert (dead.ready, queue.ready) == (4 * BURIED, 1)
+
+
+def test_a_portion_is_over_when_its_time_is() -> None:
+    clock = ManualClock()
+    portion = DiscardPortion(clock, is_buried=False)
+    clock.advance(2 * PORTION_S)
+    count = 0
+    while not portion.is_over():
+        count += 1
+    assert count < LOOK
