@@ -172,6 +172,10 @@ class NodeAdmin(Operations):
         refused += self._reload_interceptors()
         held = dict.fromkeys(each.entrance.certificates for each in self._node.listening)
         refused += (each.where for each in held if each is not None and not each.reload())
+        renewed = tuple(
+            f"{each.where} (new certificate)" for each in held if each is not None and each.is_new
+        )
+        report = attrs.evolve(report, changed=(*report.changed, *renewed))
         refused += self._reload_tokens()
         log.info("configuration reloaded: %s", ", ".join(report.changed) or "nothing changed")
         for key in report.needs_restart:

@@ -11,6 +11,7 @@ import re
 import ssl
 from calendar import timegm
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from time import strptime
 from typing import Final
@@ -38,11 +39,14 @@ class Certificates:
         """Read the certificates. Raises ConfigError if a file cannot be read or used."""
         self.settings = settings
         self.where = where
+        self.is_new = False  # the last reload has found other files
         self.context = self._read()
+        self._digest = self._digested()
         self.expires_at = self._first_end()  # seconds since the epoch; None if unknown
 
     def reload(self) -> bool:
         """Read the files again, for new connections. Returns False if there are problems; then the old ones stay."""
+        before, self.is_new = self._digest, False
         try:
             self.context = self._read()
             self.expires_at = self._first_end()
@@ -50,7 +54,19 @@ class Certificates:
             problems = "; ".join(map(str, failure.problems))
             log.error("certificates not reloaded, those from before stay: %s", problems)
             return False
+        self._digest = self._digested()
+        self.is_new = self._digest != before
         return True
+
+    def _digested(self) -> str:
+        """Return a digest of the files, which is another one if a certificate, a key or a CA is."""
+        made = sha256()
+        for entry in (self.settings, *self.settings.server_names.values()):
+            for path in (entry.certificate, entry.private_key):
+                made.update(path.read_bytes())
+        if self.settings.client_ca is not None:
+            made.update(self.settings.client_ca.read_bytes())
+        return made.hexdigest()
 
     def _first_end(self) -> float | None:
         entries = (self.settings, *self.settings.server_names.values())

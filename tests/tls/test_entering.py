@@ -300,8 +300,10 @@ def test_a_reload_is_for_connections_to_come(pki: Pki, log: Callable[[], list[st
         node.admin._reread = lambda: config
         context = pki.trusting()
         before = await secured(node, context)
+        assert node.admin.reload().changed == ()
         pki.serve("localhost", "new.example")
-        assert node.admin.reload().refused == ()
+        report = node.admin.reload()
+        assert (report.changed, report.refused) == (("listeners[0].tls (new certificate)",), ())
         async with await secured(node, context) as after:
             names = str(after.getpeercert()["subjectAltName"])
             assert "new.example" in names

@@ -13,6 +13,7 @@ from typing import Final
 
 from leveret.clock import NEVER
 from leveret.config.file_objects import QUEUE as QUEUE_KIND
+from leveret.errors import MISTAKES
 from leveret.features.deduplication.deduplications import known_to
 from leveret.observability.counts import QUEUE as QUEUE_COUNTS
 from leveret.observability.counts import queue_counts
@@ -74,6 +75,41 @@ def policies_of(queue: Queue) -> tuple[Policy | None, Policy | None]:
     return policies.queue_policies(queue.virtual_host.name, queue.name, queue.type)
 
 
+def memory(queue: Queue) -> int:
+    """Return about how many bytes of memory the queue takes: bodies that are there, and so much for each message."""
+    messages = queue.ready - away(queue) + queue.unsettled + queue.delayed
+    return (
+        QUEUE_OCTETS
+        + messages * MESSAGE_OCTETS
+        + queue.ready_bytes
+        - away_octets(queue)
+        + queue.delayed_bytes
+    )
+
+
+def head_timestamp(queue: Queue) -> int | None:
+    """Return the timestamp that the publisher gave the first message, in seconds since 1970; None without one."""
+    lane = (
+        next((lane for lane in reversed(queue.lanes) if lane), None) if isinstance(queue, WorkQueue) else None
+    )
+    if lane is None or not lane.at_hand():
+        return None
+    message = lane.head().message
+    try:
+        found = message.encoding.property(message.properties, "timestamp")
+    except MISTAKES:  # the encoding may raise anything
+        return None
+    return int(found) if isinstance(found, int) else None
+
+
+def utilisation(queue: Queue) -> float:
+    """Return 1 if a message that comes now is delivered at once, as far as consumers go, else 0.
+
+    RabbitMQ tells the share of time for which this was so; monitors take the mean of what they have read.
+    """
+    return float(any(each.credit > 0 and each.room() > 0 for each in queue.consumers))
+
+
 def dead_letters(queue: Queue) -> int:
     """Return how many dead letters the queue holds until their targets take them."""
     return 0 if queue.dead_letters is None else queue.dead_letters.count
@@ -106,12 +142,16 @@ QUEUE: Final[Fields[Queue]] = {
     "arguments": lambda queue: as_json(queue.arguments),
     "dead_letters_wait": why_held,
     "auto_delete": lambda queue: queue.auto_delete,
+    "consumer_capacity": utilisation,
+    "consumer_utilisation": utilisation,
     "consumers": lambda queue: len(queue.consumers),
     "durable": lambda queue: queue.durable,
     "effective_policy_definition": effective_definition,
     "exclusive": lambda queue: queue.exclusive,
     "exclusive_consumer_tag": exclusive_tag,
+    "head_message_timestamp": head_timestamp,
     "idle_since": idle_since,
+    "memory": memory,
     "message_bytes": lambda queue: queue.ready_bytes,
     "message_bytes_dlx": dead_letter_octets,
     "message_bytes_delayed": lambda queue: queue.later.octets,
@@ -135,6 +175,8 @@ QUEUE: Final[Fields[Queue]] = {
     "vhost": lambda queue: queue.virtual_host.name,
     "warnings": lambda queue: [*queue.virtual_host.queue_warnings(queue)],
 }
+QUEUE_OCTETS: Final = 4096  # of memory, for a queue
+MESSAGE_OCTETS: Final = 512  # and for a message besides its body
 FEW: Final = (
     "arguments", "auto_delete", "durable", "exclusive", "messages", "messages_ready", "messages_unacknowledged", "name",
     "state", "type", "vhost",

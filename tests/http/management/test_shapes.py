@@ -24,7 +24,7 @@ SHAPES: Final = {
         "messages_ready_ram messages_unacknowledged messages_unacknowledged_details messages_unacknowledged_ram "
         "name node operator_policy policy recoverable_slaves reductions reductions_details "
         "single_active_consumer_tag state type vhost",
-        f"{ERLANG} backing_queue_status consumer_capacity consumer_utilisation head_message_timestamp memory "
+        f"{ERLANG} backing_queue_status "
         "message_bytes_persistent message_bytes_ram message_bytes_unacknowledged messages_persistent "
         "messages_ready_ram messages_unacknowledged_ram recoverable_slaves",
         "dead_letters_wait message_bytes_delayed message_bytes_dlx messages_delayed messages_dlx next_delayed_at "

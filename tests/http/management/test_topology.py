@@ -6,6 +6,7 @@ import pytest
 
 from leveret.policy import Policy
 from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from leveret.protocols.http.management.bindings import properties_key
 from leveret.queues.stream import StreamQueue
 from leveret.values import Json, Table
@@ -74,6 +75,27 @@ def test_a_queue_in_use_or_with_messages_stays_if_that_is_wanted(lobby: Lobby) -
     assert lobby.ask("DELETE", f"{Q}/q?if-empty=true").status == 400
     assert "q" in lobby.host.queues
     assert lobby.ask("DELETE", f"{Q}/q?if-empty=false").status == 204
+
+
+def test_a_queue_tells_what_monitors_read(lobby: Lobby) -> None:
+    channel = lobby.client().channel()
+    channel.declare("q")
+
+    def told() -> list[Json]:
+        lobby.settle()
+        queue = lobby.get("/api/queues/%2F/q")
+        return [queue[name] for name in ("head_message_timestamp", "consumer_utilisation", "memory")]
+
+    assert told() == [None, 0.0, 4096]
+    channel.publish("", "q", b"x" * 100, BasicProperties(timestamp=77))
+    channel.publish("", "q", b"x" * 100, BasicProperties(timestamp=88))
+    assert told() == [77, 0.0, 4096 + 2 * (512 + 100)]
+    channel.does(m.BasicQos(0, 1, False))
+    channel.consume("q", "t")
+    assert told()[:2] == [88, 0.0]  # the consumer has all that it may have
+    channel.ack(1, multiple=True)
+    channel.get("q")
+    assert told()[0] is None
 
 
 def test_permissions_hold_for_queues(lobby: Lobby) -> None:
