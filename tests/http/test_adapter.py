@@ -79,7 +79,7 @@ def test_whoever_has_no_right_password_is_asked_for_one(
     else:
         response = desk.ask("/api/leveret/status", user=None, Authorization=authorization)
     assert response.status == 401
-    assert response.headers["WWW-Authenticate"] == 'Basic realm="Leveret", charset="UTF-8"'
+    assert response.headers["WWW-Authenticate"] == 'Basic realm="RabbitMQ Management", charset="UTF-8"'
     assert "name" not in response.content
     assert "esame" not in caplog.text + response.body.decode()
 
