@@ -275,7 +275,8 @@ class Consumer(ABC):
 
         For `room`, of consumers that have bounds: then it asks for one message at a time.
         """
-        octets = self.queue.head_size() or 1
+        head = self.queue.head_message()
+        octets = 1 if head is None else head.size or 1
         return all(bound.admits(self, octets) for bound in self.bounds)
 
     def wake(self) -> None:

@@ -107,9 +107,9 @@ class LanedQueue(Queue):
         lanes = self.lanes
         return lanes[0] if len(lanes) == 1 else lanes[self.rank(delivery.message.facts.priority)]
 
-    def head_size(self) -> int:
+    def head_message(self) -> Message | None:
         lane = next((lane for lane in reversed(self.lanes) if lane), None)
-        return lane.head().message.size if lane is not None and lane.at_hand() else 0
+        return lane.head().message if lane is not None and lane.at_hand() else None
 
     def waiting(self) -> Iterable[Delivery]:
         return (delivery for lane in reversed(self.lanes) for delivery in lane)

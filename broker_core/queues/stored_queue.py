@@ -85,9 +85,9 @@ class StoredQueue(Sink):
         """Let a message wait again that was removed from the queue and from the store's record of it."""
         raise Unsupported(f"{self.described} does not take messages back")
 
-    def head_size(self) -> int:
-        """Return the bytes of the next message's body, 0 if that is not known without reading it."""
-        return 0
+    def head_message(self) -> Message | None:
+        """Return the next message, None if there is none or that is not known without reading it."""
+        return None
 
     def asks_for_head(self) -> bool:
         """Return whether the next message has to come from another machine first, from which it is on its way then."""

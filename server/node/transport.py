@@ -39,6 +39,7 @@ from leveret.server.node.handshake import Handshake
 from leveret.server.node.listener import BITE, TLS_HELLO, ListenerRules, NotAdmitted, WebSocketRules
 from leveret.server.node.poller import Poller
 from leveret.server.node.send_buffer import Line
+from leveret.server.node.send_watch import SendWatch
 from leveret.server.node.socket_io import SocketIO
 from leveret.server.node.tls import reason
 from leveret.server.node.tls_socket import TlsSocket
@@ -80,8 +81,7 @@ class Transport(SocketIO, Connected):
         self._paused = False  # not read from until it has read its answers
         self._is_turned_away = False
         self._accepted = connected if isinstance(connected, socket.socket) else None
-        self._progress_at = 0.0  # when the operating system took bytes, while there are more
-        self._send_timer: Timer | None = None
+        self._send_watch = SendWatch(self)
 
     # The connection's task.
 
@@ -115,7 +115,7 @@ class Transport(SocketIO, Connected):
             self.front.on_wake, self.front.on_resume = self._woken, self._go_on
         while data or (self.front is not None and self.front.halted):
             if self.node.term is not None and self.node.has_lapsed():
-                await self._wait_unblocked()
+                await wait_unblocked(self)
             self.node.hear(self, data)
             self.node.conclude()
             if self._is_stranger and self.front is not None and not self.front.is_stranger:
@@ -135,7 +135,7 @@ class Transport(SocketIO, Connected):
             return False
         if self.ahead or self.front.blocked or self.front.throttled or self.node.suspended:
             self._read_size = min(self._read_size, self.front.read_max)
-            await self._wait_unblocked()
+            await wait_unblocked(self)
         if self.outbox.full:
             self._paused = True
             await self._nothing_left()
@@ -243,10 +243,6 @@ class Transport(SocketIO, Connected):
     def broken_off(self, failure: OSError) -> None:
         if isinstance(failure, ssl.SSLError):
             tell(self, f"broken off, TLS: {reason(failure)}")
-
-    async def _wait_unblocked(self) -> None:
-        self._unblocked = unblocked = trio.Event()
-        await unblocked.wait()
 
     @property
     def octets_sent(self) -> int:
@@ -396,30 +392,8 @@ class Transport(SocketIO, Connected):
     def begin_to_drain(self) -> None:
         self._all_sent = trio.Event()
         self.node.sending += 1
-        self._progress_at = self.node.broker.clock.now()
-        self._watch_sending()
+        self._send_watch.begin()
         self.node.start(self._drain)
-
-    def _watch_sending(self) -> None:
-        """Keep a timer for the moment when the peer has taken nothing for too long."""
-        if timeout_s := self.node.config.limits.send_timeout_s:
-            self._send_timer = self.node.broker.timers.at(
-                self._progress_at + timeout_s, self._look_at_sending
-            )
-
-    def _look_at_sending(self, now: float) -> None:
-        front, timeout_s = self.front, self.node.config.limits.send_timeout_s
-        if self._all_sent is None:
-            return
-        if front is not None and (front.blocked or front.throttled or self.node.suspended):
-            self._progress_at = now
-        if not timeout_s or now < self._progress_at + timeout_s:
-            self._watch_sending()
-            return
-        log.warning(
-            "%s: ended, it took nothing of %d bytes for %s s", self.peer.name, self.outbox.size, timeout_s
-        )
-        self.reset()
 
     async def _nothing_left(self) -> None:
         """Wait until the operating system has accepted everything."""
@@ -432,11 +406,11 @@ class Transport(SocketIO, Connected):
             self.node.work()
             try:
                 await trio.lowlevel.wait_writable(self._socket)
-                self._progress_at = self.node.broker.clock.now()
+                self._send_watch.progressed()
             except (OSError, trio.ClosedResourceError):
                 self._backlog.clear()
         assert self._all_sent is not None
-        self.node.broker.timers.cancel(self._send_timer)
+        self._send_watch.end()
         self._all_sent.set()
         self._all_sent = None
         self.node.sending -= 1
@@ -548,3 +522,9 @@ def tell(transport: Transport, text: str) -> None:
         text = node.admission.lines.line(text, node.broker.clock.now())
     if text:
         log.warning("%s: %s", transport.peer.name, text)
+
+
+async def wait_unblocked(transport: Transport) -> None:
+    """Wait until a connection is to be read from again."""
+    transport._unblocked = unblocked = trio.Event()
+    await unblocked.wait()

@@ -243,7 +243,8 @@ class Channel:
 
         A message beyond the prefetch is sent only while the client has none (AMQP 0-9-1, basic.qos, prefetch-size).
         """
-        size, own, shared = consumer.queue.head_size(), consumer.prefetch_octets, self.shared_octets
+        head, own, shared = consumer.queue.head_message(), consumer.prefetch_octets, self.shared_octets
+        size = 0 if head is None else head.size
         return not (
             (own and consumer.octets and consumer.octets + size > own)
             or (shared and self.octets and self.octets + size > shared)

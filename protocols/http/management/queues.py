@@ -77,24 +77,15 @@ def policies_of(queue: Queue) -> tuple[Policy | None, Policy | None]:
 
 def memory(queue: Queue) -> int:
     """Return about how many bytes of memory the queue takes: bodies that are there, and so much for each message."""
-    messages = queue.ready - away(queue) + queue.unsettled + queue.delayed
-    return (
-        QUEUE_OCTETS
-        + messages * MESSAGE_OCTETS
-        + queue.ready_bytes
-        - away_octets(queue)
-        + queue.delayed_bytes
-    )
+    away, away_octets = queue.on_disk()
+    messages = queue.ready - away + queue.unsettled + queue.delayed
+    return QUEUE_OCTETS + messages * MESSAGE_OCTETS + queue.ready_bytes - away_octets + queue.later.octets
 
 
 def head_timestamp(queue: Queue) -> int | None:
     """Return the timestamp that the publisher gave the first message, in seconds since 1970; None without one."""
-    lane = (
-        next((lane for lane in reversed(queue.lanes) if lane), None) if isinstance(queue, WorkQueue) else None
-    )
-    if lane is None or not lane.at_hand():
+    if (message := queue.head_message()) is None:
         return None
-    message = lane.head().message
     try:
         found = message.encoding.property(message.properties, "timestamp")
     except MISTAKES:  # the encoding may raise anything
