@@ -146,7 +146,7 @@ class Strangers(Generic[K]):
 
 
 class SeldomLines:
-    """Lines for the log that anybody may cause: one of them every `TOLD_EVERY_S` seconds, with the number of others."""
+    """Thins out lines of the log that strangers may cause: one in `TOLD_EVERY_S` seconds, with the number of others."""
 
     def __init__(self) -> None:
         self._told_at: float | None = None

@@ -26,7 +26,7 @@ from leveret.features.xa.branches import Branches
 from leveret.message import Facts, Message
 from leveret.policy import Policy
 from leveret.protocols.amqp091.broker.encoding import ENCODING
-from leveret.security.access import Permissions, TopicPermissions, User
+from leveret.security.users import Permissions, TopicPermissions, User
 from leveret.selectors.bloom import filter_of
 from tests.durable.store.shelf import Shelf, entries
 from tests.features.xa.branching import xid
