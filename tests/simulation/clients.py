@@ -30,6 +30,7 @@ from .node import Connection, SimulatedNode
 Outcome: TypeAlias = Literal["accept", "reject", "requeue"]
 PERSISTENT: Final = BasicProperties(delivery_mode=2)
 EMPTY_FRAME: Final = b"\0\0\0\x08\x02\0\0\0"  # a heartbeat of AMQP 1.0
+UNDELIVERABLE: Final = p.Modified(delivery_failed=True, undeliverable_here=True)
 PREFETCH: Final = 5  # messages that each consumer has at most
 
 
@@ -120,6 +121,10 @@ class Client(ABC):
     @abstractmethod
     def answer(self, given: Given, outcome: Outcome) -> None:
         """Answer a delivery."""
+
+    def avoids(self, given: Given) -> bool:
+        """Return whether a delivery that it has answered by `requeue` must not come to the same link again."""
+        return False
 
     def beat(self) -> None:
         """Send a heartbeat."""
@@ -297,6 +302,10 @@ class Client10(Client):
                     redelivered = bool(delivery.header.delivery_count) or not delivery.header.first_acquirer
                     self.given.append(Given(queue, delivery.body, redelivered, delivery, is_fetched))
 
+    def avoids(self, given: Given) -> bool:
+        assert isinstance(given.token, Delivery10)
+        return given.token.id % 2 == 1
+
     def beat(self) -> None:
         for each in self.connections:
             each.send(EMPTY_FRAME)
@@ -304,7 +313,8 @@ class Client10(Client):
     def answer(self, given: Given, outcome: Outcome) -> None:
         receiver = self._receivers[given.queue]
         assert isinstance(given.token, Delivery10)
-        receiver.answer(state_of(outcome), given.token)
+        state = UNDELIVERABLE if outcome == "requeue" and self.avoids(given) else state_of(outcome)
+        receiver.answer(state, given.token)
         receiver.want(PREFETCH - len(receiver.unsettled))
 
 

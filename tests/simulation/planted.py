@@ -599,6 +599,12 @@ def late_commits_count() -> Iterator[None]:
         yield
 
 
+def undeliverable_again() -> Iterator[None]:
+    """A message is given again to a link at which it is undeliverable."""
+    with replaced(WorkQueue, "avoid", lambda self, delivery, consumer: None):
+        yield
+
+
 # Readers.
 
 
@@ -707,6 +713,7 @@ MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
         impatient,
         beats_unseen,
         late_commits_count,
+        undeliverable_again,
         bodies_by_number,
         bodies_not_held,
         filled_with_others,
@@ -775,6 +782,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "impatient": 14,
     "beats-unseen": 2,
     "late-commits-count": 2,
+    "undeliverable-again": 64,
     "bodies-by-number": 23,
     "bodies-not-held": 23,
     "filled-with-others": 71,

@@ -137,6 +137,7 @@ class Record:
     given: Given | None = None
     was_given: bool = False
     confirmed: bool = False
+    avoided: set[Client] = attrs.field(factory=set)  # clients to whose links it must not come again
 
     @property
     def place(self) -> str:
@@ -271,6 +272,7 @@ class Messaging(World):
         due = now + wait_s if wait_s else -NEVER
         record.places.append(Place(place, commit, self._number, ends_at, due, self._offset, is_removed))
         record.holder = record.given = None
+        record.avoided.clear()
         if place:
             self.lines[place].append(record)
             record.was_given = False
@@ -353,6 +355,9 @@ class Messaging(World):
         )
         assert record.due <= self.node.broker.now, f"{given.body!r} is given before its time"
         assert record.holder is None, f"{given.body!r} is given twice"
+        assert given.is_fetched or client not in record.avoided, (
+            f"{given.body!r} is given to a link again at which it is undeliverable"
+        )
         assert given.redelivered or not record.was_given, f"{given.body!r} is given again without saying so"
         if not given.redelivered and given.queue != "delaying":  # what came back, or waited, belongs anywhere
             at = self.lines[given.queue].index(record)
@@ -760,6 +765,8 @@ class Messaging(World):
         for _ in range(random.randint(0, 2)):
             self._number += 1
             queue, body = self._chosen(random.choice((*TAKING, STREAM))), b"t%d" % self._number
+            if queue == "plain" and self.passing[-1][1] and isinstance(client, Client091):
+                queue = PASSING  # which may be gone, or another, when it is committed
             self.say(f"{client.name} publishes {body.decode()} to {queue} in a transaction")
             client.publish_held(queue, body)
             client.held_back.append((queue, body))
@@ -788,7 +795,7 @@ class Messaging(World):
         commit = self._commit
         for queue, body in client.held_back if is_committed else ():
             record = self.records[body] = Record(body, client)
-            self._move(record, queue, commit)
+            self._move(record, queue if queue in self._queues or queue == STREAM else ENDED, commit)
         for body, outcome in sorted(client.answers.items(), key=self._goes_last):
             record = self.records[body]
             assert record.given is not None
@@ -847,6 +854,8 @@ class Messaging(World):
         assert given is not None
         self.say(f"{client.name} answers {record.body.decode()} of {record.place}: {outcome}")
         self._settle(record, outcome, commit)
+        if outcome == "requeue" and client.avoids(given):
+            record.avoided.add(client)
         client.answer(given, outcome)  # type: ignore[arg-type]
         self._spill(commit)
 

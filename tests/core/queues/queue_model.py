@@ -50,7 +50,9 @@ class Taker:
     window: SharedWindow
     held: dict[int, Item] = attrs.Factory(dict)
     seen: set[int] = attrs.Factory(set)  # if it browses
+    avoided: set[int] = attrs.Factory(set)  # what it must not have again
     filled: int = 0
+    late_at: float = 0.0  # when it last had not answered in time; 0: never
     attached: bool = True
 
     @property
@@ -63,7 +65,7 @@ class Taker:
 
     def wants(self, item: Item) -> bool:
         selector = self.consumer.selector
-        return item.number not in self.seen and (
+        return item.number not in self.seen | self.avoided and (
             selector is None or (isinstance(selector, Only) and item.letter in selector.firsts)
         )
 
@@ -87,6 +89,7 @@ class Model:
         self.fetched: dict[int, Item] = {}
         self.takers: list[Taker] = []  # in order of arrival, those that left included
         self.active: Taker | None = None
+        self.contested = False  # another is to be the active one
         self.windows: dict[SharedWindow, int] = {}  # granted
         self.ends: dict[int, str] = {}  # what became of the messages that are gone
         self.dead: Counter[tuple[int, str]] = Counter()  # those that were dead-lettered
@@ -193,13 +196,15 @@ class Model:
 
     def serve(self, log: Iterable[tuple[FakeConsumer, Delivery]]) -> None:
         """These messages were given to these consumers, and there may be more."""
-        if self.active is None:  # however many have come and gone, its heir is found when the queue is served
-            self.active = max(self.competing(), key=lambda t: t.priority, default=None)
+        if self.active is None or self.contested:
+            # However many have come and gone, or been late, its heir is found when the queue is served.
+            self.active = max(self.competing(), key=lambda t: (-t.late_at, t.priority), default=None)
+            self.contested = False
         for consumer, delivery in log:
             self.gave(self.taker(consumer), delivery)
 
     def seeks(self, taker: Taker) -> bool:
-        return taker.browses or taker.consumer.selector is not None
+        return taker.browses or taker.consumer.selector is not None or bool(taker.avoided)
 
     def gave(self, taker: Taker, delivery: Delivery) -> None:
         if not self.seeks(taker):
@@ -280,6 +285,12 @@ class Model:
         if not taker.browses:
             if len(self.competing()) == 1:
                 self.active = taker
+            elif self.active is not None and self.active.late_at:
+                self.contested = True
+
+    def timed_out(self, taker: Taker) -> None:
+        taker.late_at = self.now
+        self.contested |= taker is self.active
 
     def left(self, taker: Taker) -> None:
         taker.attached = False

@@ -188,6 +188,31 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.end(taker.held.pop(number(delivery)), REJECTED)
         self.step()
 
+    @precondition(somebody_has_messages)
+    @rule(which=some)
+    def send_elsewhere(self, which: int) -> None:
+        """What is undeliverable at one consumer goes to the others only."""
+        taker, delivery = self.held(which)
+        if taker.attached:
+            taker.consumer.send_elsewhere(delivery)
+            taker.avoided.add(number(delivery))
+        else:
+            taker.consumer.release(delivery, failed=False)
+        self.model.came_back(taker.held.pop(number(delivery)), failed=False)
+        self.step()
+
+    @precondition(somebody_has_messages)
+    @rule(which=some)
+    def time_out(self, which: int) -> None:
+        """All that a consumer has is late, and it may not be the single active one any more."""
+        taker, _ = self.held(which)
+        self.queue.timed_out(taker.consumer)
+        self.model.timed_out(taker)
+        for delivery in [*taker.consumer.held]:
+            taker.consumer.release(delivery)
+            self.model.came_back(taker.held.pop(number(delivery)), failed=True)
+        self.step()
+
     @precondition(lambda self: self.fetched)
     @rule(how=st.sampled_from(["accept", "release", "reject"]))
     def answer_fetched(self, how: str) -> None:
