@@ -100,3 +100,49 @@ def test_proton_received_renews_and_without_it_the_message_goes_back(node: Runni
     connection.wait(lambda: delivery.settled, timeout=60)  # the broker says that it has taken it back
     assert delivery.remote_state == Delivery.MODIFIED
     connection.close()
+
+
+@pytest.mark.parametrize("type_", ["classic", "quorum"])
+def test_pika_a_worker_that_waits_takes_over_from_one_that_hangs(node: RunningNode, type_: str) -> None:
+    connections = [opened(node), opened(node)]
+    hangs, waits = (each.channel() for each in connections)
+    single = {**SHORT, "x-single-active-consumer": True, "x-queue-type": type_}
+    hangs.queue_declare("jobs", durable=True, arguments=single)
+    for channel in (hangs, waits):
+        channel.basic_qos(prefetch_count=1)
+    hangs.basic_publish("", "jobs", b"work")
+    assert next(hangs.consume("jobs"))[2] == b"work"
+    method, _, body = next(waits.consume("jobs", inactivity_timeout=10))
+    assert (body, method.redelivered) == (b"work", True)
+    waits.basic_ack(method.delivery_tag)
+    for each in connections:
+        each.close()
+
+
+def test_pika_an_exclusive_worker_that_hangs_is_cancelled(node: RunningNode) -> None:
+    connection, channel = held(node)
+    cancelled: list[object] = []
+    channel.add_on_cancel_callback(cancelled.append)
+    channel.basic_consume("jobs", lambda *_: None, exclusive=True)
+    while not cancelled:
+        connection.process_data_events(time_limit=1)
+    other = opened(node)
+    assert next(other.channel().consume("jobs", exclusive=True))[2] == b"work"
+    other.close()
+    connection.close()
+
+
+def test_proton_what_is_undeliverable_here_goes_to_the_other_receiver(node: RunningNode) -> None:
+    node.declare("q")
+    first, second = connect(node), connect(node)
+    first.create_sender("/queues/q").send(data(b"work"))
+    here = first.create_receiver("/queues/q", credit=5)
+    message = here.receive(timeout=10)
+    here.fetcher.unsettled[-1].local.undeliverable = True
+    here.settle(Delivery.MODIFIED)
+    first.wait(lambda: node.ready("q") == 1, timeout=10)
+    there = second.create_receiver("/queues/q", credit=1)
+    assert bytes(there.receive(timeout=10).body) == bytes(message.body) == b"work"
+    there.accept()
+    for each in (first, second):
+        each.close()

@@ -503,3 +503,21 @@ def test_dead_letters_at_least_once_wait_for_room_in_their_target(channel: Block
         channel.basic_publish("", "dead", b"4")
     assert channel.queue_declare("source", passive=True).method.message_count == 0
     assert bodies(channel, "dead", 3) == [b"1", b"2", b"3"]
+
+
+def test_s125_a_transaction_whose_queue_went_returns_or_delivers_what_it_published(node: RunningNode) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port))
+    channel, returned = connection.channel(), []
+    channel.add_on_return_callback(lambda _, method, __, body: returned.append((method.reply_code, body)))
+    channel.tx_select()
+    for again in (False, True):
+        channel.queue_declare("short")
+        channel.basic_publish("", "short", b"work", mandatory=True)
+        channel.queue_delete("short")
+        if again:
+            channel.queue_declare("short")
+        channel.tx_commit()
+        connection.process_data_events(0)
+    assert returned == [(312, b"work")]
+    assert channel.basic_get("short", auto_ack=True)[2] == b"work"
+    connection.close()
