@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from leveret.arguments.checks import text
+from leveret.arguments.queue_declaration import refuse_void_type
 from leveret.arguments.server_names import prefix_in, without_prefix
 from leveret.config.compat import BindDefault
 from leveret.delivery import Unanswered
@@ -291,6 +292,7 @@ class Client(Authority):
         arguments = without_prefix(asked)
         targets = [text(arguments.get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")]
         generated = ours or name == ""
+        refuse_void_type(asked, f"queue '{name}' in vhost '{self.host.name}'")
         if name not in self.host.queues:
             self.broker.compat.check_name("queue", name)
         name = name or generated_name(prefix_in(asked, prefix))

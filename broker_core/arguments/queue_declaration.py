@@ -62,6 +62,12 @@ def refuse_untexted_exchange(arguments: Table, queue: str) -> None:
         raise PreconditionFailed(f"invalid type '{kind}' for arg '{argument}' in {queue}")
 
 
+def refuse_void_type(arguments: Table, queue: str) -> None:
+    """Refuse a queue type that is void in a declaration. Those in the store, from before, mean none."""
+    if "x-queue-type" in arguments and arguments["x-queue-type"] is None:
+        raise PreconditionFailed(f"invalid arg 'x-queue-type' for {queue}: unacceptable type 'void'")
+
+
 def refuse_faulty(arguments: Table, queue: str) -> None:
     for name, row in QUEUE_ARGUMENTS.items():
         if name in arguments and (fault := fault_of(row, arguments)) is not None:
@@ -96,7 +102,8 @@ def refuse_properties(
 def inequivalent_argument(current: Table, new: Table) -> tuple[str, str, str] | None:
     """Return the first checked argument that differs in meaning: name, description of new and current value (S065).
 
-    Whole numbers are compared by value, whatever their width on the wire; no queue type means `classic` (X017).
+    Whole numbers are compared by value, whatever their width on the wire, and differ from others; no queue type means
+    `classic` (X017).
     """
     for name, row in QUEUE_ARGUMENTS.items():
         old, asked = current.get(name), new.get(name)
@@ -108,4 +115,6 @@ def inequivalent_argument(current: Table, new: Table) -> tuple[str, str, str] | 
 def meaning(row: QueueArgument, value: Value) -> object:
     if value is None:
         return row.absent
+    if isinstance(value, float):
+        return "float", value
     return frozen(text(value) if isinstance(value, bytes) else value)

@@ -9,6 +9,8 @@ credit, of a window, or of room in its outbox.
 
 from __future__ import annotations
 
+from base64 import b64encode
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Final
 
 from leveret.limits import QueueLimits
@@ -42,9 +44,14 @@ class VolatileQueue(WorkQueue):
             self.purge()
 
 
+def reply_name() -> str:
+    """Return a name for direct replies, with the two parts of RabbitMQ's, of which some clients look for the second."""
+    return f"{generated_name(f'{REPLY_TO}.')}.{b64encode(token_bytes(16)).decode()}"
+
+
 def volatile_queue(client: Client) -> VolatileQueue:
     """Return a new volatile queue of this client, reachable by its name and not listed."""
-    name = generated_name(f"{REPLY_TO}.")
+    name = reply_name()
     queue = VolatileQueue(client.host, name, QueueLimits(), exclusive=True, auto_delete=True, owner=client)
     client.host.add_hidden_queue(queue)
     return queue

@@ -65,11 +65,35 @@ def test_s078_a_wrong_type_or_value_is_refused(argument: str, value: FieldValue,
         {"x-overflow": "reject-publish-dlx"},
         {"x-dead-letter-exchange": ""},
         {"x-max-priority": 255},
-        {"x-queue-type": None},
     ],
 )
 def test_s078_what_is_just_within_bounds_is_fine(arguments: FieldTable) -> None:
     assert opened().declare("q", arguments=arguments)
+
+
+def test_a_void_queue_type_is_refused_also_again() -> None:
+    text = opened().refused(m.QueueDeclare("q", arguments={"x-queue-type": None}))
+    assert (
+        text
+        == "406 PRECONDITION_FAILED - invalid arg 'x-queue-type' for queue 'q' in vhost '/': unacceptable type 'void'"
+    )
+    channel = opened()
+    channel.declare("q")
+    assert channel.refused(m.QueueDeclare("q", arguments={"x-queue-type": None})).startswith("406 ")
+
+
+def test_s065_a_float_is_not_the_whole_number_of_its_value() -> None:
+    channel = opened()
+    channel.declare("q", arguments={"x-max-length": 10})
+    text = channel.refused(m.QueueDeclare("q", arguments={"x-max-length": 10.0}))
+    assert text.startswith("406 PRECONDITION_FAILED - inequivalent arg 'x-max-length'")
+
+
+def test_a_void_priority_of_a_consumer_is_refused() -> None:
+    channel = opened()
+    channel.declare("q")
+    text = channel.refused(m.BasicConsume("q", arguments={"x-priority": None}))
+    assert text.startswith("406 PRECONDITION_FAILED - invalid arg 'x-priority'")
 
 
 def test_s078_what_is_refused_is_not_declared() -> None:

@@ -401,7 +401,7 @@ def test_x086_receivers_that_may_no_longer_read_are_detached() -> None:
 def test_x009_an_operator_ends_a_connection() -> None:
     peer = Peer().open()
     peer.front.shut_down("the node goes down")
-    assert peer.refusal() == "amqp:connection:forced the node goes down"
+    assert peer.refusal() == "amqp:connection:forced Connection forced: the node goes down"
 
 
 def test_x009_who_is_not_open_yet_is_left_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 import pika
 import pytest
@@ -100,7 +101,7 @@ def test_a_requester_over_1_0_is_answered_over_0_9_1(requester: BlockingConnecti
     replies, address = replies_of(requester)
     request(requester, address)
     _, properties, body = channel.basic_get("requests", auto_ack=True)
-    assert (properties.reply_to, body) == (address.removeprefix("/queues/"), b"ping")
+    assert (properties.reply_to, body) == (unquote(address.removeprefix("/queues/")), b"ping")
     assert channel.queue_declare(properties.reply_to, passive=True).method.consumer_count == 1
     channel.basic_publish("", properties.reply_to, b"pong")
     assert bytes(replies.receive().body) == b"pong"

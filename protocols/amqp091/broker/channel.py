@@ -31,6 +31,7 @@ from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import Method
 from leveret.queues.queue import Queue
+from leveret.queues.volatile import reply_name
 from leveret.queues.work_queue import WorkQueue
 from leveret.selectors.no_local import from_others
 from leveret.values import Value
@@ -392,7 +393,7 @@ class Channel:
         host = self.client.host
         queue = WorkQueue(
             host,
-            generated_name(f"{REPLY_TO}."),
+            reply_name(),
             QueueLimits(),
             exclusive=True,
             owner=self.client,
@@ -629,10 +630,10 @@ def unknown_tag(tag: int) -> PreconditionFailed:
 
 
 def integer_argument(arguments: wire.FieldTable, name: str) -> int | None:
-    """Return an argument of basic.consume, or None. Raises PreconditionFailed if it is no integer."""
-    value: Value = arguments.get(name)
-    if value is None:
+    """Return an argument of basic.consume, or None if it is absent. Raises PreconditionFailed if it is no integer."""
+    if name not in arguments:
         return None
+    value: Value = arguments[name]
     if isinstance(value, bool) or not isinstance(value, int):
         raise PreconditionFailed(f"invalid arg '{name}': expected a whole number, found '{value}'")
     return value

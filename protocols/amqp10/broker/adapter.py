@@ -153,7 +153,7 @@ class Adapter10(RenewableConnection, Handler):
                 session.wire.hold()
 
     def shut_down(self, reason: str) -> None:
-        self.wire.fail(AmqpError(p.CONNECTION_FORCED, reason, Ends.CONNECTION))
+        self.wire.fail(AmqpError(p.CONNECTION_FORCED, f"Connection forced: {reason}", Ends.CONNECTION))
 
     def on_expired(self) -> None:
         self.wire.fail(_unauthorized("credential expired"))

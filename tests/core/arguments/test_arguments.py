@@ -18,7 +18,7 @@ from leveret.values import Table
 
 ROWS: Final = list(QUEUE_ARGUMENTS.values())
 KEYS: Final = list(POLICY_KEYS.values())
-OF_THE_NODE: Final = {"keeps_persistent"}  # by the profile, never by an argument
+OF_THE_NODE: Final = {"counts_republished", "keeps_persistent"}  # by the profile, never by an argument
 LIMITS: Final = [
     each
     for each in attrs.fields(QueueLimits)
