@@ -237,7 +237,7 @@ def lint(options: argparse.Namespace, api: Api) -> int:
 def linted(file: Path, release: str | None) -> list[Finding]:
     """Return the findings in a file; what a node refuses of definitions comes first."""
     from leveret.config.config import ConfigError
-    from leveret.server.topology_file.lint import lint, with_refusals
+    from leveret.server.topology_file.lint import lint, size_of_messages, with_refusals
     from leveret.server.topology_file.reader import from_definitions
 
     if file.suffix == ".toml":
@@ -255,7 +255,7 @@ def linted(file: Path, release: str | None) -> list[Finding]:
         found = lint(from_definitions(content), release)
     except ConfigError:  # it is in what is refused
         found = []
-    return with_refusals(found, refused)
+    return with_refusals([*found, *size_of_messages(content)], refused)
 
 
 def findings_text(found: Sequence[Finding]) -> str:

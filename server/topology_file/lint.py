@@ -94,6 +94,21 @@ def lint(topology: Topology, release: str | None = None) -> list[Finding]:
     return sorted(found, key=lambda each: list(Severity).index(each.severity))
 
 
+def size_of_messages(content: object) -> list[Finding]:
+    """Return a note if definitions come from RabbitMQ 3, which took larger messages than are taken here by default."""
+    if not isinstance(content, Mapping) or content.get("product_name") not in (None, "RabbitMQ"):
+        return []
+    version = content.get("rabbitmq_version", content.get("rabbit_version"))
+    if not isinstance(version, str) or not version.startswith("3."):
+        return []
+    what = f"RabbitMQ {version} took messages of up to 128 MiB, of which those above 16 MiB are refused here"
+    return [
+        Finding(
+            Severity.NOTE, "message-size", "the file", what, "set limits.message_size_max if there are such"
+        )
+    ]
+
+
 def with_refusals(found: Sequence[Finding], refused: Iterable[Problem]) -> list[Finding]:
     """Return findings together with what a node refuses, unless they name that object as an error already."""
     named = {each.place for each in found if each.severity is Severity.ERROR}

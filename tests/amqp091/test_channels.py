@@ -253,7 +253,7 @@ def test_s092_a_body_that_is_too_large_is_refused_by_its_header_and_dropped() ->
     peer = opened(Tuning(body_size_max=1000))
     peer.says(message(b"x" * 1000), message(b"x" * 1001))
     close = peer.channel_close_heard()
-    text = "PRECONDITION_FAILED - message size 1001 is larger than configured max size 1000"
+    text = "PRECONDITION_FAILED - message size 1001 is larger than configured max size 1000 (limits.message_size_max)"
     assert (close.reply_code, close.reply_text) == (406, text)
     assert [call[0] for call in peer.handler.taken()] == ["publish", "channel_closed"]
 

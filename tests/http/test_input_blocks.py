@@ -139,7 +139,7 @@ REFUSED = {
     ),
     "a large message": (
         rows("q", b"", bytes(2_000_001)),
-        "message size 2000001 is larger than configured max size 2000000",
+        "message size 2000001 is larger than configured max size 2000000 (limits.message_size_max)",
     ),
 }
 

@@ -18,6 +18,7 @@ from leveret.protocols.amqp091.codec.wire import CLASS_BASIC, CONTENT_HEADER_SIZ
 CONTENT_HEADER: Final = Struct(">HHQ")  # class, weight, body size; then the properties
 CHANNEL_START: Final = Struct(">BH")  # of a frame: kind, channel
 FLAGS_SIZE: Final = 2  # the size of empty properties: the flags alone
+SETTING: Final = " (limits.message_size_max)"  # where the limit is set, for those that read the error
 
 
 class Expects(Enum):
@@ -91,7 +92,7 @@ class ChannelInput:
         if weight != 0:
             raise MalformedError("the weight of a content header must be zero")
         if body_size > body_size_max:
-            text = f"message size {body_size} is larger than configured max size {body_size_max}"
+            text = f"message size {body_size} is larger than configured max size {body_size_max}{SETTING}"
             raise AmqpError(PRECONDITION_FAILED, text)
         self.properties = data[at + CONTENT_HEADER_SIZE : end]
         self.remaining = body_size

@@ -231,7 +231,9 @@ class BlockRows:
             raise PreconditionFailed(f"the block at octet {at} has rows without an origin")
         size = max(map(sub, self.ends[1:], self.ends))
         if size > size_max:
-            raise PreconditionFailed(f"message size {size} is larger than configured max size {size_max}")
+            raise PreconditionFailed(
+                f"message size {size} is larger than configured max size {size_max} (limits.message_size_max)"
+            )
 
     @property
     def count(self) -> int:

@@ -125,7 +125,9 @@ def message_in(said: Said, broker: Broker, exchange: str, size_max: int) -> Mess
     """Read a message of 0-9-1 from a body. Raises Refused or PreconditionFailed if something is wrong with it."""
     octets = octets_in(said)
     if len(octets) > size_max:
-        raise bad(f"message size {len(octets)} is larger than configured max size {size_max}")
+        raise bad(
+            f"message size {len(octets)} is larger than configured max size {size_max} (limits.message_size_max)"
+        )
     key = short(text_in(said, "routing_key"), "routing_key")
     encoding, properties = encoding_for(broker), properties_in(table_in(said, "properties"))
     written = encoding.write(properties)

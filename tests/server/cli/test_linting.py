@@ -320,5 +320,15 @@ def test_definitions_that_a_node_refuses_are_found(tmp_path: Path, capsys: pytes
     assert said.endswith("3 errors\n")
 
 
+@pytest.mark.parametrize(("version", "code"), [("3.12.4", 4), ("4.0.1", 0)])
+def test_definitions_of_rabbitmq_3_are_told_of_the_size_of_messages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, code: int
+):
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps({"rabbitmq_version": version, "vhosts": [{"name": "/"}]}))
+    assert main(["lint", str(file)], {}) == code
+    assert ("set limits.message_size_max" in capsys.readouterr().out) is bool(code)
+
+
 def test_the_command_knows_every_release():
     assert sorted(RELEASES) == sorted(TARGETS)
