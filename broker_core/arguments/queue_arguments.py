@@ -90,6 +90,7 @@ class QueueArgument(Row):
     key_types: frozenset[QueueType] | None = None  # None: as the argument
     merge: Merge = first
     operator: bool = False  # an operator policy may hold the key: a number that bounds a queue
+    compared: bool = True  # a declaration again with another value is refused
 
 
 def number(value: Value, arguments: Table) -> int | None:
@@ -444,6 +445,7 @@ QUEUE_ARGUMENTS: Final = by_name(
         example="rest",
         field="alternate_exchange",
         read=string,
+        compared=False,  # RabbitMQ does not know it, and its clients declare again without
     ),
     QueueArgument(
         name="x-last-value-key",

@@ -107,7 +107,7 @@ def inequivalent_argument(current: Table, new: Table) -> tuple[str, str, str] | 
     """
     for name, row in QUEUE_ARGUMENTS.items():
         old, asked = current.get(name), new.get(name)
-        if meaning(row, old) != meaning(row, asked):
+        if row.compared and meaning(row, old) != meaning(row, asked):
             return name, described(asked), described(old)
     return None
 

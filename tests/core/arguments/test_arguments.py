@@ -71,8 +71,11 @@ def test_a_row_reads_a_value_of_the_type_of_its_field(row: QueueArgument) -> Non
 
 
 @pytest.mark.parametrize("row", ROWS, ids=ids)
-def test_s065_every_argument_in_the_table_is_compared(row: QueueArgument) -> None:
+def test_s065_every_argument_in_the_table_is_compared_but_the_alternate_exchange(row: QueueArgument) -> None:
     difference = inequivalent_argument({}, {row.name: row.example})
+    if row.name == "x-alternate-exchange":
+        assert difference is None
+        return
     assert difference is not None
     assert difference[0] == row.name
 

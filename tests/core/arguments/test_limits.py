@@ -199,6 +199,13 @@ DIFFERENT: list[tuple[Table, Table, tuple[str, str, str] | None]] = [
         ("x-single-active-consumer", "the value '1' of type 'signedint'", "the value 'true' of type 'bool'"),
     ),
     ({"custom": 1}, {"custom": 2}, None),
+    ({"x-alternate-exchange": "rest"}, {}, None),
+    ({}, {"x-alternate-exchange": "rest"}, None),
+    (
+        {"x-max-length": 10},
+        {"x-max-length": 10.0},
+        ("x-max-length", "the value '10.0' of type 'double'", "the value '10' of type 'signedint'"),
+    ),
     ({}, {"x-queue-type": "classic"}, None),  # X017
     ({"x-queue-type": "classic"}, {}, None),
     ({"x-queue-type": b"classic"}, {"x-queue-type": None}, None),
