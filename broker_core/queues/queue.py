@@ -3,6 +3,13 @@
     WorkQueue    work_queue.py   each message goes to one consumer and is gone once it is answered
     StreamQueue  stream.py       a log that every consumer reads at its own pace; nothing is taken out
 
+Its parts are what each of its callers needs, each built on the one before:
+
+    Sink           sink.py           publishers and routing
+    StoredQueue    stored_queue.py   the journal, recovery, the cluster
+    CountedQueue   counted_queue.py  deliveries and their answers, and the counts of both
+    Queue          here              consumers, access, deletion
+
 `factory.py` holds the table of kinds. Callers do not test the kind of a queue first: a kind that does not support an
 operation raises `Unsupported`.
 """
