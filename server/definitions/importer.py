@@ -251,8 +251,8 @@ def _unless_stored(thing: Destination | None, stored: Set[Destination]) -> Itera
 
 
 def _put_exchange(broker: Broker, stored: Set[Destination], each: ExchangeDefinition) -> None:
-    """Add an exchange; one that every virtual host has stays as it is, and others of other brokers are added."""
-    if each.name in THERE_ANYWAY:
+    """Add an exchange, also one named `amq.*` of another broker; the default exchange is there."""
+    if not each.name:
         return
     host = broker.virtual_host(each.vhost)
     if each.name not in host.exchanges:

@@ -286,7 +286,7 @@ def test_a_limit_on_a_long_backlog_drops_it_unread_where_nobody_buries_the_dead(
 def test_a_limit_that_buries_a_long_backlog_leaves_others_their_turn(
     bench: PagedBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.queues.discarded_messages.BURIED", 4)
+    monkeypatch.setattr("leveret.queues.discarded_messages.PORTION", 4)
     dead = bench.host.declare_queue("dead")
     queue = filled(bench, 12)
     queue.apply(QueueLimits(max_length=1, dead_letter_exchange="", dead_letter_key="dead"))
