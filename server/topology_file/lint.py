@@ -72,6 +72,7 @@ Found = Iterator[tuple[Thing, str, str]]  # the object, the mistake, the advice
 
 APPLY_TO: Final = tuple(each.value for each in ApplyTo)
 TYPES: Final = frozenset(kind.value for kind in QueueType)
+MESSAGE_SIZE: Final = "message-size"
 ITEM: Final = re.compile(r"\w+\[\d+\]")  # in the place of a problem
 PREDECLARED: Final = re.compile(r"amq\.")
 
@@ -104,7 +105,7 @@ def size_of_messages(content: object) -> list[Finding]:
     what = f"RabbitMQ {version} took messages of up to 128 MiB, of which those above 16 MiB are refused here"
     return [
         Finding(
-            Severity.NOTE, "message-size", "the file", what, "set limits.message_size_max if there are such"
+            Severity.NOTE, MESSAGE_SIZE, "the file", what, "set limits.message_size_max if there are such"
         )
     ]
 

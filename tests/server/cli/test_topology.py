@@ -19,7 +19,7 @@ from leveret.features.parameters.components import parameters_of
 from leveret.limits import QueueType
 from leveret.server import cli
 from leveret.server.topology_file import releases
-from leveret.server.topology_file.lint import RULES
+from leveret.server.topology_file.lint import MESSAGE_SIZE, RULES
 from tests.server.cli.node import Node, Typed
 
 Captured = pytest.CaptureFixture[str]
@@ -225,7 +225,7 @@ def test_what_a_release_of_rabbitmq_refuses_is_told_if_asked(node: Node, tmp_pat
 
 
 def test_the_page_lists_every_rule():
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == {*RULES, releases.CODE}
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == {*RULES, releases.CODE, MESSAGE_SIZE}
 
 
 def test_a_running_node_is_linted_by_the_same_rules(node: Node, capsys: Captured):
