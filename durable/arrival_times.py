@@ -48,11 +48,6 @@ class ArrivalTimes:
         for number, ms in zip(columns.numbers, columns.arrivals, strict=True):
             self.note(number, ms)
 
-    @property
-    def latest_ms(self) -> int:
-        """Return the latest time that is known; 0 if none is."""
-        return max(self._times, default=0)
-
     def of(self, number: int) -> int | None:
         """Return when an entry arrived; None for a number from before the first that was noted."""
         at = bisect_right(self._numbers, number) - 1

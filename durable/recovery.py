@@ -136,9 +136,6 @@ def messages(
             found.setdefault((number, 0), Gathered())
     queues = (queue for host in broker.hosts() for queue in host.queues.values())
     ids = {queue.number: queue.deduplication for queue in queues}
-    if (ahead_ms := journal.arrivals_known.latest_ms - broker.clock.wall() * 1000) > 0:
-        log.warning("the clock was set back by %d s at least since messages were stored", ahead_ms // 1000)
-        journal.wall_offsets.clock_went_back(ahead_ms, journal.next_entry)
     wall_ms = journal.wall_offsets.of(0)
     for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
         gathered.wall_ms = wall_ms

@@ -32,15 +32,6 @@ class WallOffsets:
         self._offsets.append(offset_ms)
         self.latest_ms = offset_ms
 
-    def clock_went_back(self, ms: float, number: int) -> None:
-        """Have entries before `number`, found at a start, last no longer than they were to.
-
-        They were written until a time that is `ms` milliseconds ahead of the clock, which was set back since.
-        """
-        latest_ms = self.latest_ms
-        self._offsets[0] += ms
-        self.clock_was_set(latest_ms, number)
-
     def of(self, number: int) -> float:
         """Return the offset by which an entry was written."""
         return self._offsets[bisect_right(self._firsts, number) - 1]
