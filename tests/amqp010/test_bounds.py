@@ -33,7 +33,7 @@ from leveret.protocols.amqp010.machine.execution import (
 )
 from leveret.protocols.amqp010.machine.reader import COMMAND_SIZE_MAX, INITIAL_SIZE_MAX, TRANSFERS_MAX
 from leveret.protocols.amqp010.machine.replay import Replay
-from leveret.security import access
+from leveret.security import permission_book
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, SessionEnded, frame, ids
@@ -174,7 +174,9 @@ IN_PAIRS: Final[dict[str, Callable[[int], tuple[c.Command, ...]]]] = {
 def test_what_is_said_again_and_again_leaves_nothing(
     said: Callable[[int], tuple[c.Command, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "GRANTS_MAX", 100)  # this memory is bounded, and so tested, elsewhere
+    monkeypatch.setattr(
+        permission_book, "GRANTS_MAX", 100
+    )  # this memory is bounded, and so tested, elsewhere
     session = session_of(ClientBench())
     session.declare("q", {"no-local": True})
     session.subscribe("q", "d", messages=1)

@@ -493,7 +493,10 @@ def prefetch_doubled() -> Iterator[None]:
 
 def exits_not_caught() -> Iterator[None]:
     """A plug-in that wants to end the process does so."""
-    with replaced(routing, "MISTAKES", (Exception,)), replaced(exchange, "MISTAKES", (Exception,)):
+    with (
+        replaced(routing, "PLUGIN_MISTAKES", (Exception,)),
+        replaced(exchange, "PLUGIN_MISTAKES", (Exception,)),
+    ):
         yield
 
 

@@ -6,13 +6,14 @@ as all the rest, and a node starts a tenth of a second earlier without it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from leveret.features.unsettled_maps.unsettled_map import UnsettledMap, unsettled_maps_of
 from leveret.front_end import FrontEnd, Peer, Protocol
-from leveret.protocols.amqp10.broker import unsettled_state
 
 if TYPE_CHECKING:
     from leveret.arguments.row import Section
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from leveret.config.config import Config
     from leveret.message import Encoding
     from leveret.outbox import Outbox
+
+log: Final = logging.getLogger("leveret.amqp10")
 
 SUBSCRIPTION: Final = "amqp10.subscription"  # the key of a queue's notes about its subscription
 
@@ -51,7 +54,24 @@ def restored(broker: Broker) -> None:
         from leveret.protocols.amqp10.broker.subscriptions import restore
 
         restore(broker)
-    unsettled_state.restore(broker)
+    if maps := [each for host in broker.hosts() for each in unsettled_maps_of(host).values()]:
+        _restore_links(maps)
+
+
+def _restore_links(maps: list[UnsettledMap]) -> None:
+    """Keep the deliveries again that links have left unsettled. What cannot be read is forgotten: it comes anew."""
+    from leveret.protocols.amqp10.broker import kept_deliveries, resumption
+    from leveret.protocols.amqp10.codec.errors import AmqpError
+    from leveret.protocols.amqp10.codec.types import DecodeError
+
+    kinds = {resumption.SENDER: resumption.restore, kept_deliveries.RECEIVER: kept_deliveries.restore}
+    for unsettled in maps:
+        role, user, container, link = unsettled.names
+        try:
+            kinds[role](unsettled, (user, container, link))
+        except (AmqpError, DecodeError, KeyError, ValueError) as error:
+            log.error("the %s cannot be read, and are forgotten: %s", unsettled.described, error)
+            unsettled.end()
 
 
 PROTOCOL: Final = Protocol(
