@@ -180,7 +180,7 @@ class Broker(Settling):
     def close(self) -> None:
         """Close the guests, and drop the waiting messages from memory; the store is not touched. May take seconds.
 
-        Called when the node has ended, in a thread.
+        Called when the node has ended, in the broker's thread: guests may look at the clock.
         """
         for guest in self.guests:
             guest.close()

@@ -83,7 +83,10 @@ class Guest:
         """Called when the node begins to end. What the guest has in the store stays."""
 
     def close(self) -> None:
-        """Called when the node has ended, in a thread; or, in a virtual host, when it is deleted. It may wait."""
+        """Called when the node has ended, and its clock goes still; or, in a virtual host, when it is deleted.
+
+        It may wait, for a file or a collector: nothing else is left to be done.
+        """
 
 
 G = TypeVar("G", bound=Guest)

@@ -228,8 +228,7 @@ class Node(Batches):
             if self.persistence is not None:
                 self._close_store(self.persistence, crashed)
             self.poller.close()  # its threads have ended
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self.broker.close)
+            self.broker.close()
         if self._failure is not None:
             raise self._failure
         return swallowed

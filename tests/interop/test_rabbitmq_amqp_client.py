@@ -50,7 +50,8 @@ from rabbitmq_amqp_python_client.qpid.proton._utils import LinkDetached, SendExc
 
 pytestmark = pytest.mark.interop
 
-AS_RABBITMQ = 'compat.product = "rabbitmq-4"'
+# Its client discards with annotations by an outcome that, in AMQP 1.0, leaves the message to other receivers.
+AS_RABBITMQ = 'compat.product = "rabbitmq-4"\ncompat.undeliverable_here = "dead-letter"'
 Act = Callable[["Taking", Event], None]
 
 

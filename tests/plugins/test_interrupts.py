@@ -47,9 +47,7 @@ class Hearing(Guest):
 
 @pytest.fixture
 def bench() -> CoreBench:
-    bench = CoreBench()
-    bench.broker.exchange_types.update({**STANDARD, "x-interrupting": Interrupting, "x-refusing": Refusing})
-    return bench
+    return CoreBench({**STANDARD, "x-interrupting": Interrupting, "x-refusing": Refusing})
 
 
 def declared(bench: CoreBench, type_: str) -> Exchange:
