@@ -140,7 +140,8 @@ def test_proton_what_is_undeliverable_here_goes_to_the_other_receiver(node: Runn
     message = here.receive(timeout=10)
     here.fetcher.unsettled[-1].local.undeliverable = True
     here.settle(Delivery.MODIFIED)
-    first.wait(lambda: node.ready("q") == 1, timeout=10)
+    first.create_sender("/queues/q", name="next")  # the outcome, to which there is no answer, is written too
+    wait_until(lambda: node.ready("q") == 1, "the message is back")
     there = second.create_receiver("/queues/q", credit=1)
     assert bytes(there.receive(timeout=10).body) == bytes(message.body) == b"work"
     there.accept()
