@@ -353,12 +353,17 @@ class Writer(WriterThread):
                 self._redo.end()
 
     def _write_changes(self, undeletable: list[int]) -> None:
-        """Write the logged changes in a transaction; `undeletable` chunks stay, ignored. Raises sqlite3.Error."""
+        """Write the logged changes in a transaction; `undeletable` chunks stay, ignored.
+
+        Raises sqlite3.Error, StoreError.
+        """
         logged = self.logged
         if logged.waits:
             self._need(WAITING)
         self._messages.execute("begin immediate")
         self._check_epoch()
+        if self._is_fenced:
+            self._check_claim()  # else another node may have written them already
         logged.write(self._messages, undeletable, again=not self._is_fenced)
         self._messages.execute("commit")
         self._aside.update(undeletable)

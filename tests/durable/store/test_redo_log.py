@@ -490,6 +490,17 @@ def test_a_log_of_another_folder_is_not_taken(killed: Sample, tmp_path: Path):
 # Two nodes on one folder, in spite of its lock.
 
 
+def test_a_node_that_empties_its_log_learns_that_another_one_has_taken_the_folder(tmp_path: Path):
+    shelf = filled(tmp_path / "data")
+    (tmp_path / "data" / "lock").unlink()
+    other = Shelf.of(tmp_path / "data", REDO_OCTETS)
+    assert other.found() == contents()[-1]
+    with pytest.raises(StoreError, match="another node"):
+        writer_of(shelf).look_after()
+    other.store.close(None)
+    shelf.store.close(None)
+
+
 def test_a_node_learns_from_the_log_that_another_one_has_taken_the_folder(tmp_path: Path):
     shelf = filled(tmp_path / "data")
     (tmp_path / "data" / "lock").unlink()
