@@ -235,23 +235,23 @@ class Broker(Settling):
             message = prepared
         if exchange.deduplication is not None:
             return self._publish_once(exchange, message)
-        found = exchange.routes.get(message.key)
+        route = exchange.routes.get(message.key)
         facts = message.facts
         if (
-            found is None
+            route is None
             or facts.cc
             or facts.bcc
             or exchange.routes_revision != exchange.virtual_host.revision
         ):
-            found = self.route(exchange, message)
-        if message.size > LITTLE_OCTETS and found.is_durable and self.lacks_room(message):
+            route = self.route(exchange, message)
+        if message.size > LITTLE_OCTETS and route.is_durable and self.lacks_room(message):
             return REFUSED
-        if found.only is not None:
-            return TAKEN if found.only.push(message) else REFUSED
-        taken = found.give(message)
-        self.work += len(found.queues)
-        if found.queues or found.handled:
-            exchange.surplus += len(found.queues) - 1
+        if route.only is not None:
+            return TAKEN if route.only.push(message) else REFUSED
+        taken = route.give(message)
+        self.work += len(route.queues)
+        if route.queues or route.handled:
+            exchange.surplus += len(route.queues) - 1
             return TAKEN if taken else REFUSED
         exchange.unroutable += 1
         return UNROUTABLE
@@ -292,15 +292,15 @@ class Broker(Settling):
         identity = identity_at(exchange, message)
         if identity is not None and drops(exchange, identity):
             return TAKEN
-        found = self.route(exchange, message)
-        if found.unroutable:
+        route = self.route(exchange, message)
+        if route.unroutable:
             exchange.unroutable += 1
             return UNROUTABLE
-        if message.size > LITTLE_OCTETS and found.is_durable and self.lacks_room(message):
+        if message.size > LITTLE_OCTETS and route.is_durable and self.lacks_room(message):
             return REFUSED
-        self.work += len(found.queues)
-        exchange.surplus += len(found.queues) - 1
-        return TAKEN if give_once(exchange, identity, found, message) else REFUSED
+        self.work += len(route.queues)
+        exchange.surplus += len(route.queues) - 1
+        return TAKEN if give_once(exchange, identity, route, message) else REFUSED
 
     def publish_run(self, exchange: Exchange, messages: list[Message], copies_max: int = UNLIMITED) -> int:
         """Publish messages in order as long as each is simply `TAKEN`; return how many were, perhaps none.
@@ -403,33 +403,33 @@ class Broker(Settling):
                 exchange.published += 1
                 return REFUSED
             message = prepared
-        found = self.route(exchange, message)
-        if message.size > LITTLE_OCTETS and found.is_durable and self.lacks_room(message):
+        route = self.route(exchange, message)
+        if message.size > LITTLE_OCTETS and route.is_durable and self.lacks_room(message):
             return None
         if exchange.deduplication is None or not is_duplicate(exchange, message):
-            for queue in found.queues:
+            for queue in route.queues:
                 if not queue.has_room(1, message.size):
                     return None
         exchange.published += 1
         if exchange.deduplication is not None:
             return self._publish_once(exchange, message)
-        if found.only is not None:
-            return TAKEN if found.only.push(message) else REFUSED
-        taken = found.give(message)
-        self.work += len(found.queues)
-        if found.unroutable:
+        if route.only is not None:
+            return TAKEN if route.only.push(message) else REFUSED
+        taken = route.give(message)
+        self.work += len(route.queues)
+        if route.unroutable:
             exchange.unroutable += 1
             return UNROUTABLE
-        exchange.surplus += len(found.queues) - 1
+        exchange.surplus += len(route.queues) - 1
         return TAKEN if taken else REFUSED
 
     def sole_queue(self, exchange: Exchange, message: Message) -> Queue | None:
         """Return the queue that messages like this one go to, if it alone gets them and is never full; else None."""
         if exchange.deduplication is not None or self.interceptors is not None:
             return None
-        found = self.route(exchange, message)
-        only = found.only
-        return only if only is not None and found.lasting and only.has_room(UNLIMITED, UNLIMITED) else None
+        route = self.route(exchange, message)
+        only = route.only
+        return only if only is not None and route.lasting and only.has_room(UNLIMITED, UNLIMITED) else None
 
     def route(self, exchange: Exchange, message: Message) -> Route:
         """Return the route that `message` would take from `exchange` now. Nothing is delivered or counted."""

@@ -288,14 +288,14 @@ class Client(Authority):
         default type of queues is not for it. `selector`: see `VirtualHost.declare_queue`.
         """
         self.acts()
-        asked = arguments or {}
-        arguments = without_prefix(asked)
+        given = arguments or {}
+        arguments = without_prefix(given)
         targets = [text(arguments.get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")]
         generated = ours or name == ""
-        refuse_void_type(asked, f"queue '{name}' in vhost '{self.host.name}'")
+        refuse_void_type(given, f"queue '{name}' in vhost '{self.host.name}'")
         if name not in self.host.queues:
             self.broker.compat.check_name("queue", name)
-        name = name or generated_name(prefix_in(asked, prefix))
+        name = name or generated_name(prefix_in(given, prefix))
         _require_short(name)
         self.check(CONFIGURE, "queue", name)
 

@@ -101,9 +101,9 @@ class ForeignGuest(Guest):
         self.rank = guest.rank  # type: ignore[misc]  # of this one
         self._failed: set[str] = set()
 
-    def _tell(self, method: str, *said: object) -> object:
+    def _tell(self, method: str, *arguments: object) -> object:
         try:
-            return getattr(self.guest, method)(*said)
+            return getattr(self.guest, method)(*arguments)
         except PLUGIN_MISTAKES as error:
             if method not in self._failed:
                 self._failed.add(method)

@@ -116,9 +116,9 @@ class Operations(ABC):
         `work` must not touch the broker, nor raise; a few run at a time, the others wait in line.
         """
 
-    def dial(self, asked: Dial) -> None:
+    def dial(self, request: Dial) -> None:
         """Connect to another broker, in a task of its own."""
-        asked.failed("this node does not connect to others")
+        request.failed("this node does not connect to others")
 
     @abstractmethod
     def status(self) -> Mapping[str, Json]:

@@ -182,8 +182,8 @@ class Policies:
     def for_queue(self, virtual_host: str, name: str, type_: QueueType) -> Definition:
         """Return the merged definition of policy and operator policy for a queue; empty if none matches."""
         policy, operator = self.queue_policies(virtual_host, name, type_)
-        said = merged(policy.definition if policy else {}, operator.definition if operator else {})
-        return {key: value for key, value in said.items() if is_for(key, type_)}
+        definition = merged(policy.definition if policy else {}, operator.definition if operator else {})
+        return {key: value for key, value in definition.items() if is_for(key, type_)}
 
     def for_exchange(self, virtual_host: str, name: str) -> Definition:
         """Return the definition of an exchange's policy; always empty for the default exchange (S145)."""
@@ -237,9 +237,9 @@ def policy_fault(policy: Policy, known: Mapping[str, PolicyKey]) -> str | None:
 def retry_fault(definition: Definition) -> str | None:
     """Return what is wrong with the keys of a delayed retry together, as RabbitMQ checks them."""
     shortest = definition.get("delayed-retry-min")
-    asked = text(definition.get("delayed-retry-type"))
-    if asked not in (None, "disabled") and shortest is None:
-        return f"delayed-retry-min is required when delayed-retry-type is {asked}"
+    word = text(definition.get("delayed-retry-type"))
+    if word not in (None, "disabled") and shortest is None:
+        return f"delayed-retry-min is required when delayed-retry-type is {word}"
     fault = bounds_fault(shortest, definition.get("delayed-retry-max"))
     return None if fault is None else f"delayed-retry-max: {fault}"
 
@@ -279,31 +279,31 @@ def merged(definition: Definition, operator: Definition) -> Definition:
     return {**definition, **both}
 
 
-def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
+def effective_limits(limits: QueueLimits, definition: Definition) -> QueueLimits:
     """Return the limits that result from a queue's arguments and the definition of its policies (S128, X031).
 
     Of two numbers the lower holds; of two exchanges, keys, strategies, overflows or sizes of segments the argument's.
     """
     if not definition:
-        return asked
+        return limits
     held: dict[str, Limit] = {}
     for name, value in definition.items():
         key = POLICY_KEYS.get(name)
         if key is not None and key.field:
-            held[key.field] = key.merge(limit_asked(asked, key.field), key.read(value, definition))
+            held[key.field] = key.merge(limit_asked(limits, key.field), key.read(value, definition))
     found = {field: limit for field, limit in held.items() if limit is not None}
-    return attrs.evolve(asked, **found)  # type: ignore[arg-type]  # a key reads into its field
+    return attrs.evolve(limits, **found)  # type: ignore[arg-type]  # a key reads into its field
 
 
-def limit_asked(asked: QueueLimits, field: str) -> Limit:
+def limit_asked(limits: QueueLimits, field: str) -> Limit:
     """Return a limit that a queue's arguments ask for; None if they do not."""
-    if field == "overflow" and not asked.overflow_asked:
+    if field == "overflow" and not limits.overflow_asked:
         return None
-    limit: Limit = getattr(asked, field)
+    limit: Limit = getattr(limits, field)
     return limit
 
 
 def effective_alternate(arguments: Table, definition: Definition) -> str | None:
     """Return the alternate exchange in force: by argument, else by policy (S128)."""
-    asked = text(arguments.get("alternate-exchange"))
-    return text(definition.get("alternate-exchange")) if asked is None else asked
+    word = text(arguments.get("alternate-exchange"))
+    return text(definition.get("alternate-exchange")) if word is None else word

@@ -86,13 +86,13 @@ class Transaction:
         identity = None if exchange.deduplication is None else identity_at(exchange, message)
         if identity is not None and drops(exchange, identity):
             return True
-        found = broker.route(exchange, message)
-        publication = Publication(exchange.virtual_host, exchange.name, found, message)
+        route = broker.route(exchange, message)
+        publication = Publication(exchange.virtual_host, exchange.name, route, message)
         self.hold(lambda: give_at_commit(exchange, identity, publication, unroutable), message.size)
         self.publications.append(publication)
-        self.copies += len(found.queues)
-        count(exchange, found, 1)
-        return not found.unroutable
+        self.copies += len(route.queues)
+        count(exchange, route, 1)
+        return not route.unroutable
 
     @property
     def held(self) -> tuple[int, int]:
@@ -186,7 +186,7 @@ def give_at_commit(
     return give_once(exchange, identity, left, message)
 
 
-def count(exchange: Exchange, found: Route, times: int) -> None:
+def count(exchange: Exchange, route: Route, times: int) -> None:
     """Count a route that a message of an exchange takes, or with `times` -1 does not take after all."""
-    exchange.unroutable += times * found.unroutable
-    exchange.surplus += times * (len(found.queues) + found.unroutable - 1)
+    exchange.unroutable += times * route.unroutable
+    exchange.surplus += times * (len(route.queues) + route.unroutable - 1)

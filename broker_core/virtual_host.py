@@ -167,9 +167,9 @@ class VirtualHost(Traced):
 
     def exchange(self, name: str) -> Exchange:
         """Return the exchange of that name. Raises NotFound."""
-        if (found := self.exchanges.get(name)) is None:
+        if (exchange := self.exchanges.get(name)) is None:
             raise no_exchange(name, self.name)
-        return found
+        return exchange
 
     def declare_exchange(
         self,

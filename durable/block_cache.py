@@ -121,10 +121,10 @@ class Readings:
     def soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
         """Have `job` read by a thread (`Store.read_soon`) when its turn comes; `then` gets the result or the error."""
 
-        def arrived(found: T | Exception) -> None:
+        def arrived(result: T | Exception) -> None:
             self._running -= 1
             try:
-                then(found)
+                then(result)
             finally:
                 self._start()
 

@@ -78,46 +78,46 @@ class EntryReader(Durability):
         return self.store.brings(numbers)
 
     def fetch_soon(self, holder: Holder, page: Page, then: Callable[[list[Stored]], None]) -> None:
-        def arrived(found: FoundPage | Exception) -> None:
-            if isinstance(found, Exception):
-                self.reading_failed(found)
-            elif missing := self._missing(page, found):
-                self.store.read_soon(lambda reader: read_again(reader, missing, found), arrived_again)
+        def arrived(result: FoundPage | Exception) -> None:
+            if isinstance(result, Exception):
+                self.reading_failed(result)
+            elif missing := self._missing(page, result):
+                self.store.read_soon(lambda reader: read_again(reader, missing, result), arrived_again)
             else:
-                then(self._stored(holder, page, found))
+                then(self._stored(holder, page, result))
 
-        def arrived_again(found: FoundPage | Exception) -> None:
-            if isinstance(found, Exception):
-                self.reading_failed(found)
+        def arrived_again(result: FoundPage | Exception) -> None:
+            if isinstance(result, Exception):
+                self.reading_failed(result)
             else:
-                then(self._stored(holder, page, found))
+                then(self._stored(holder, page, result))
 
         self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
 
     def work_soon(self, job: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
         self.store.read_soon(lambda reader: job(), then)
 
-    def _missing(self, page: Page, found: FoundPage) -> list[int]:
+    def _missing(self, page: Page, result: FoundPage) -> list[int]:
         """Return the entries of a page that could not be read, without those that were settled before the read."""
-        return self._needed(page, [row[0] for row in found.rows]) if found.damage else []
+        return self._needed(page, [row[0] for row in result.rows]) if result.damage else []
 
     def _needed(self, page: Page, numbers: Iterable[int]) -> list[int]:
         """Return the entries of a page that are still needed, without those with these numbers."""
         there = {*numbers}
         return [number for number in page.numbers if number not in there and self.known.needs(number)]
 
-    def _stored(self, holder: Holder, page: Page, found: FoundPage) -> list[Stored]:
-        if missing := self._missing(page, found):
+    def _stored(self, holder: Holder, page: Page, result: FoundPage) -> list[Stored]:
+        if missing := self._missing(page, result):
             log.error(
                 "%d messages of %s cannot be read; they are not delivered, and stay in the store: %s",
                 len(missing),
                 holder.described,
-                "; ".join(dict.fromkeys(found.damage)),
+                "; ".join(dict.fromkeys(result.damage)),
             )
         offset_of = self.wall_offsets.of
         return [
             (number, position, (expires_ms - offset_of(number)) / 1000 if expires_ms else NEVER, message)
-            for number, position, expires_ms, _, message in found.rows
+            for number, position, expires_ms, _, message in result.rows
         ]
 
     # What cannot be read.

@@ -76,7 +76,7 @@ def _end_of(columns: chunk.Columns, numbers: Sequence[int], at: int) -> int:
 
 
 def _read_chunk(
-    reader: Reader, first: int, columns: chunk.Columns, numbers: Sequence[int], found: FoundPage
+    reader: Reader, first: int, columns: chunk.Columns, numbers: Sequence[int], page: FoundPage
 ) -> None:
     places = chunk.places(columns, numbers)
     if places:
@@ -85,33 +85,33 @@ def _read_chunk(
         try:
             octets = reader.messages(first, begin, end - begin)
         except DamagedError as error:
-            found.damage.append(str(error))
+            page.damage.append(str(error))
             return
-        found.take(first, columns, places, octets, begin)
+        page.take(first, columns, places, octets, begin)
     if len(places) < len(numbers):
-        found.damage.append(f"chunk {first} has {len(places)} of {len(numbers)} entries")
+        page.damage.append(f"chunk {first} has {len(places)} of {len(numbers)} entries")
 
 
-def read_again(reader: Reader, missing: Sequence[int], found: FoundPage) -> FoundPage:
+def read_again(reader: Reader, missing: Sequence[int], page: FoundPage) -> FoundPage:
     """Add the rows that a page lacks, by their numbers, each chunk read once more and whole. Raises StoreError."""
-    found.damage.clear()
+    page.damage.clear()
     at = 0
     while at < len(missing):
         try:
             made = reader.again(missing[at])
             columns = chunk.read(made.entries)
         except DamagedError as error:
-            found.damage.append(str(error))
+            page.damage.append(str(error))
             at = _end_of_damage(reader, missing, at)
             continue
         end = _end_of(columns, missing, at)
         places = chunk.places(columns, missing[at:end])
         if len(places) < end - at:
-            found.damage.append(f"chunk {made.first} has {len(places)} of {end - at} entries")
-        found.take(made.first, columns, places, made.messages, 0)
+            page.damage.append(f"chunk {made.first} has {len(places)} of {end - at} entries")
+        page.take(made.first, columns, places, made.messages, 0)
         at = end
-    found.rows.sort(key=NUMBER)
-    return found
+    page.rows.sort(key=NUMBER)
+    return page
 
 
 def _end_of_damage(reader: Reader, numbers: Sequence[int], at: int) -> int:

@@ -114,14 +114,14 @@ def messages(
     """Restore the messages of all owners. `progress` is called now and then with their number. Raises StoreError."""
     owners = {owner.number: owner for owner in owners_of(broker)}
     found: dict[tuple[int, int], Gathered] = {}
-    recovered, said = Recovered(), 0
+    recovered, told = Recovered(), 0
     marks = dict(journal.store.marks())
     waits = parted(marks, broker.clock.wall() * 1000)
     for kept in journal.store.chunks():
         _take(journal, kept, owners, found, marks, recovered)
-        if recovered.messages - said >= PORTION:
-            said = recovered.messages
-            progress(said)
+        if recovered.messages - told >= PORTION:
+            told = recovered.messages
+            progress(told)
     _streams(journal, recovered)
     # Else new entries could count as delivered before.
     journal.next_entry = max(journal.next_entry, marks.get(ALL_UP_TO, 0) + 1)

@@ -391,18 +391,18 @@ class SegmentLog(Log):
         cached = self._runs[at].first if at < len(self._runs) else UNLIMITED
         return segment.first, min(segment.next, self.committed, cached)
 
-    def _arrived(self, offset: int, found: Part | Exception) -> None:
+    def _arrived(self, offset: int, result: Part | Exception) -> None:
         waiting = self._asked.pop(offset, [])
         if self._ended:
             return
         if offset >= self.first:  # else it was dropped meanwhile, which may be why reading failed
-            if isinstance(found, DamagedError):
-                self.add_hole(offset, found)
-            elif isinstance(found, Exception):
-                self._journal.reading_failed(found)
+            if isinstance(result, DamagedError):
+                self.add_hole(offset, result)
+            elif isinstance(result, Exception):
+                self._journal.reading_failed(result)
                 return
             else:
-                self._take_in(offset, found)
+                self._take_in(offset, result)
         for then in waiting:
             then()
 
@@ -522,14 +522,14 @@ class SegmentLog(Log):
         segment = self._segment_at(offset)
         until = min(until, segment.next)
 
-        def arrived(found: bytes | Exception) -> None:
+        def arrived(result: bytes | Exception) -> None:
             if self._ended or offset < self.first:
-                found = b""
-            elif isinstance(found, DamagedError):
-                found.next = self.add_hole(offset, found)
-            elif isinstance(found, Exception):
-                self._journal.reading_failed(found)
-            then(found)
+                result = b""
+            elif isinstance(result, DamagedError):
+                result.next = self.add_hole(offset, result)
+            elif isinstance(result, Exception):
+                self._journal.reading_failed(result)
+            then(result)
 
         self._journal.readings.soon(
             lambda reader: some_blocks(reader, self.number, segment.first, offset, until, octets), arrived

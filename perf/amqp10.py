@@ -191,10 +191,10 @@ class Connection10(Connection):
         if frame.startswith(wire.DISPOSITION, body):
             self._take_disposition(frame, body, channel)
         elif size > wire.FRAME_OVERHEAD:
-            said = _read(frame, body)[0]
-            refuse(said)
-            if isinstance(said, p.Flow):
-                self._take_flow(said, channel)
+            converted = _read(frame, body)[0]
+            refuse(converted)
+            if isinstance(converted, p.Flow):
+                self._take_flow(converted, channel)
         return size
 
     def _transfer(self, frame: bytes, body: int, channel: int) -> Shape:
@@ -222,10 +222,10 @@ class Connection10(Connection):
         sender = self.by_channel.get(channel)
         found = wire.disposition_at(frame, body, len(frame))
         if found is None:
-            said = _read(frame, body)[0]
-            assert isinstance(said, p.Disposition)
-            last = said.first if said.last is None else said.last
-            found = said.first, last, said.state, bool(said.settled)
+            converted = _read(frame, body)[0]
+            assert isinstance(converted, p.Disposition)
+            last = converted.first if converted.last is None else converted.last
+            found = converted.first, last, converted.state, bool(converted.settled)
         assert found is not None
         first, last, state, settled = found
         if sender is not None and (settled or state is not None):

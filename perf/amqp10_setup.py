@@ -18,7 +18,7 @@ FRAME_MAX: Final = 1 << 20  # bytes that we accept
 WINDOW: Final = 0x7FFF_FFFF  # transfers
 NUMBERS: Final = count()
 
-Said = TypeVar("Said", bound=p.Record)
+Answer = TypeVar("Answer", bound=p.Record)
 
 
 class Setup10:
@@ -87,7 +87,7 @@ class Setup10:
     def send(self, channel: int, performative: p.Record) -> None:
         self.socket.sendall(wire.frame(channel, performative.encode()))
 
-    def expect(self, kind: type[Said]) -> tuple[int, Said]:
+    def expect(self, kind: type[Answer]) -> tuple[int, Answer]:
         """Return the next performative of this kind, with its channel; flows before it are left in the buffer."""
         passed = b""
         while True:
@@ -117,9 +117,9 @@ class Setup10:
         self.buffer = self.buffer[len(header) :]
 
 
-def refuse(said: p.Record | None) -> None:
+def refuse(record: p.Record | None) -> None:
     """Raise PerfError if the broker has ended a link, a session or the connection."""
-    if isinstance(said, p.Detach | p.End | p.Close):
-        error = said.error
+    if isinstance(record, p.Detach | p.End | p.Close):
+        error = record.error
         why = f": {error.condition}: {error.description}" if error is not None else ""
-        raise PerfError(f"the broker has ended the {type(said).__name__.lower()}{why}", REFUSED)
+        raise PerfError(f"the broker has ended the {type(record).__name__.lower()}{why}", REFUSED)

@@ -79,12 +79,12 @@ def _conduct(pipes: list[Connection], conductor: Conductor) -> list[Sight]:
     while len(sights) < len(pipes):
         for pipe in wait(pipes):
             assert isinstance(pipe, Connection)
-            said = _heard(pipe)
-            if isinstance(said, Sight):
-                sights.append(said)
+            answer = _heard(pipe)
+            if isinstance(answer, Sight):
+                sights.append(answer)
                 continue
-            assert isinstance(said, Sample)
-            order = conductor.take(said)
+            assert isinstance(answer, Sample)
+            order = conductor.take(answer)
             if order is not told:
                 told = order
                 for each in pipes:
@@ -94,12 +94,12 @@ def _conduct(pipes: list[Connection], conductor: Conductor) -> list[Sight]:
 
 def _heard(pipe: Connection) -> object:
     try:
-        said = pipe.recv()
+        answer = pipe.recv()
     except EOFError:
         raise PerfError("a process of the load has ended early", REFUSED) from None
-    if isinstance(said, PerfError):
-        raise said
-    return said
+    if isinstance(answer, PerfError):
+        raise answer
+    return answer
 
 
 def _work(plan: Plan, number: int, pipe: Connection) -> None:

@@ -61,8 +61,8 @@ class Answer:
     def reason(self) -> str:
         """The broker's reason for a refusal, or the beginning of the body if it gives none."""
         try:
-            found = json.loads(self.octets)
-            return str(found.get("reason") or found.get("error") or "no reason given")[:1000]
+            content = json.loads(self.octets)
+            return str(content.get("reason") or content.get("error") or "no reason given")[:1000]
         except (ValueError, RecursionError, AttributeError):
             if self.headers.get("content-type", "").startswith("text/html"):
                 return "a page of HTML, as no broker gives: is there a proxy in front of it?"
@@ -169,13 +169,13 @@ class BrokerClient:
         self,
         method: str,
         path: str,
-        asked: Mapping[str, object] | None = None,
+        query: Mapping[str, object] | None = None,
         body: bytes | None = None,
         content_type: str = "application/octet-stream",
         most: int = TEXT_MAX,
     ) -> Answer:
         """Return the answer, of at most `most` bytes; statuses of `SOON` are retried. Raises PipelineError."""
-        target = path + ("?" + urlencode(asked) if asked else "")
+        target = path + ("?" + urlencode(query) if query else "")
         kind = {} if body is None else {"Content-Type": content_type}
         give_up = self._now() + self._options.retry_s
         pause = PAUSE_S

@@ -113,8 +113,8 @@ class Client:
 
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched:
         """Fetch some of the messages [first, until). Raises Expired, Remade, Ahead, Missing."""
-        asked: dict[str, object] = {"from": first, "until": until}
-        return self._blocks(self._stream_path(name), incarnation, asked, self._stream(name))
+        query: dict[str, object] = {"from": first, "until": until}
+        return self._blocks(self._stream_path(name), incarnation, query, self._stream(name))
 
     def _stream_path(self, name: str) -> str:
         return f"{self._streams}/{quote(name, safe='')}"
@@ -146,18 +146,18 @@ class Client:
 
         Raises Fenced, Expired, Ahead, Missing.
         """
-        asked = {"fence": fence, "from": begin, "messages": messages, "octets": octets}
-        return _lease(self._asked_of_lease("POST", queue, "/reserve", asked))
+        query = {"fence": fence, "from": begin, "messages": messages, "octets": octets}
+        return _lease(self._asked_of_lease("POST", queue, "/reserve", query))
 
     def leased_blocks(self, queue: str, fence: int, incarnation: str, first: int, until: int) -> Fetched:
         """Fetch some of the messages [first, until). Raises Fenced, Expired, Remade, Ahead, Missing."""
-        asked: dict[str, object] = {"from": first, "until": until}
+        query: dict[str, object] = {"from": first, "until": until}
         if fence != NO_FENCE:
-            asked["fence"] = fence
-        return self._blocks(self._lease_path(queue), incarnation, asked, self._queue(queue))
+            query["fence"] = fence
+        return self._blocks(self._lease_path(queue), incarnation, query, self._queue(queue))
 
-    def _asked_of_lease(self, method: str, queue: str, verb: str, asked: Mapping[str, object]) -> Json:
-        answer = self._answer(method, self._lease_path(queue) + verb, asked, self._queue(queue))
+    def _asked_of_lease(self, method: str, queue: str, verb: str, query: Mapping[str, object]) -> Json:
+        answer = self._answer(method, self._lease_path(queue) + verb, query, self._queue(queue))
         return _mapping(_content(answer))
 
     def _lease_path(self, queue: str) -> str:
@@ -169,11 +169,11 @@ class Client:
 
     # Answers.
 
-    def _blocks(self, path: str, incarnation: str, asked: dict[str, object], what: str) -> Fetched:
-        asked["max_octets"] = self._options.fetch_octets
+    def _blocks(self, path: str, incarnation: str, query: dict[str, object], what: str) -> Fetched:
+        query["max_octets"] = self._options.fetch_octets
         if incarnation:
-            asked["incarnation"] = incarnation
-        answer = self._answer("GET", path + "/blocks", asked, what, BLOCKS_MAX)
+            query["incarnation"] = incarnation
+        answer = self._answer("GET", path + "/blocks", query, what, BLOCKS_MAX)
         if answer.headers.get("content-type", "").partition(";")[0] != BLOCKS_TYPE:
             raise _strange("blocks")
         try:
@@ -182,10 +182,10 @@ class Client:
             raise _strange("the header Leveret-Next") from None
 
     def _answer(
-        self, method: str, path: str, asked: Mapping[str, object], what: str, most: int = TEXT_MAX
+        self, method: str, path: str, query: Mapping[str, object], what: str, most: int = TEXT_MAX
     ) -> Answer:
         """Make a request; `what` is its subject, for errors. Raises PipelineError."""
-        return self._good(self._asker.ask(method, path, asked, most=most), what)
+        return self._good(self._asker.ask(method, path, query, most=most), what)
 
     def _good(self, answer: Answer, what: str) -> Answer:
         if answer.status not in (200, 201):
@@ -235,44 +235,44 @@ def _loaded(octets: bytes) -> object:
 def _more(answer: Answer) -> Json:
     """Return the members of a refusal's JSON object."""
     try:
-        found = json.loads(answer.octets)
+        content = json.loads(answer.octets)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _mapping(found: object) -> Json:
-    if not isinstance(found, dict):
+def _mapping(value: object) -> Json:
+    if not isinstance(value, dict):
         raise _strange("an object")
-    return found
+    return value
 
 
-def _listed(found: object) -> Listed:
-    said = _mapping(found)
-    partitions = said.get("partitions")
+def _listed(content: object) -> Listed:
+    value = _mapping(content)
+    partitions = value.get("partitions")
     names = tuple(map(str, partitions)) if isinstance(partitions, list) else None
-    return Listed(_text(said, "name"), names)
+    return Listed(_text(value, "name"), names)
 
 
-def _stream(found: Json) -> Stream:
-    numbers = (_whole(found, name) for name in ("first", "next", "messages", "octets"))
-    return Stream(_text(found, "name"), _text(found, "incarnation"), *numbers)
+def _stream(value: Json) -> Stream:
+    numbers = (_whole(value, name) for name in ("first", "next", "messages", "octets"))
+    return Stream(_text(value, "name"), _text(value, "incarnation"), *numbers)
 
 
-def _lease(found: Json) -> Lease:
-    numbers = (_whole(found, name) for name in ("first", "next", "messages", "octets", "ready"))
-    return Lease(_text(found, "queue"), _text(found, "incarnation"), *numbers)
+def _lease(value: Json) -> Lease:
+    numbers = (_whole(value, name) for name in ("first", "next", "messages", "octets", "ready"))
+    return Lease(_text(value, "queue"), _text(value, "incarnation"), *numbers)
 
 
-def _text(found: Json, name: str) -> str:
-    value = found.get(name)
+def _text(content: Json, name: str) -> str:
+    value = content.get(name)
     if not isinstance(value, str):
         raise _strange(name)
     return value
 
 
-def _whole(found: Json, name: str) -> int:
-    value = found.get(name)
+def _whole(content: Json, name: str) -> int:
+    value = content.get(name)
     if type(value) is not int or value < 0:
         raise _strange(name)
     return value

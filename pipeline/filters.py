@@ -79,11 +79,11 @@ class WithValue(Protocol):
     def value(self) -> object: ...
 
 
-def holds(condition: Filter, found: object) -> bool:
+def holds(condition: Filter, value: object) -> bool:
     """Return whether a column with this value, which is not null, fulfils the condition."""
     if isinstance(condition, Not):
-        return not holds(condition.child, found)
-    return HOLDS[type(condition)](found, cast(WithValue, condition).value)
+        return not holds(condition.child, value)
+    return HOLDS[type(condition)](value, cast(WithValue, condition).value)
 
 
 class Interval:

@@ -42,18 +42,18 @@ class LagListener(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        found = progress_in(json.loads(event.progress.json))
-        if found is None:
+        content = progress_in(json.loads(event.progress.json))
+        if content is None:
             return
-        self.progress[str(event.progress.runId)] = found
+        self.progress[str(event.progress.runId)] = content
         log.info(
             "query %s: batch %d, %d rows; behind: %d in all, %.1f on average, %d at most",
-            *(found.name, found.batch, found.rows, found.behind, found.average, found.maximum),
+            *(content.name, content.batch, content.rows, content.behind, content.average, content.maximum),
         )
         if self._tell is not None:
-            self._tell(found)
+            self._tell(content)
         if self._reporter is not None:
-            self._reporter.tell(found)
+            self._reporter.tell(content)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass

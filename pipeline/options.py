@@ -218,12 +218,12 @@ def _numbers(given: str, shape: str, least: int) -> Numbers:
 
 def _object(given: str, shape: str) -> dict[str, object]:
     try:
-        found = json.loads(given)
+        content = json.loads(given)
     except (ValueError, RecursionError):
         raise ValueError(shape) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError(shape)
-    return found
+    return content
 
 
 def _is_partition(given: object) -> bool:
@@ -494,17 +494,17 @@ def values_of(given: Mapping[str, str], table: Table, use: Use) -> dict[str, obj
 
 
 def _value(field: attrs.Attribute[object], given: str | None, use: Use) -> object:
-    said = field.metadata
+    metadata = field.metadata
     if given is None:
-        if said["default"] is REQUIRED:
-            raise BadOption(f"option {said['name']} is missing: {said['purpose']}")
-        return said["default"]
-    if Use.ALWAYS not in (said["use"], use) and said["use"] is not use:
-        raise BadOption(f"option {said['name']} is for {said['use'].value} only")
+        if metadata["default"] is REQUIRED:
+            raise BadOption(f"option {metadata['name']} is missing: {metadata['purpose']}")
+        return metadata["default"]
+    if Use.ALWAYS not in (metadata["use"], use) and metadata["use"] is not use:
+        raise BadOption(f"option {metadata['name']} is for {metadata['use'].value} only")
     try:
-        return said["read"](given)
+        return metadata["read"](given)
     except ValueError as error:
-        raise BadOption(f"option {said['name']} is '{_shown(given)}': {error}") from None
+        raise BadOption(f"option {metadata['name']} is '{_shown(given)}': {error}") from None
 
 
 def _shown(given: str) -> str:
@@ -517,13 +517,13 @@ def documentation(record: type[attrs.AttrsInstance] = Options) -> Iterator[str]:
     yield "| Option | Default | What for |"
     yield "|---|---|---|"
     for field in attrs.fields(record):
-        said = field.metadata
-        default = said["default"]
+        metadata = field.metadata
+        default = metadata["default"]
         if default is REQUIRED:
             shown = "must be given"
         elif default is None:
             shown = ""
         else:
             shown = f"`{str(default).lower() if isinstance(default, bool) else default}`"
-        only = f"; {said['use'].value} only" if said["use"] is not Use.ALWAYS else ""
-        yield f"| `{said['name']}` | {shown} | {said['purpose']}{only} |"
+        only = f"; {metadata['use'].value} only" if metadata["use"] is not Use.ALWAYS else ""
+        yield f"| `{metadata['name']}` | {shown} | {metadata['purpose']}{only} |"

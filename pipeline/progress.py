@@ -114,35 +114,35 @@ class ProgressReporter:
         require_known(options, {**TABLE, **SINK_TABLE}, READING)
         known = {field.metadata["name"].lower() for field in attrs.fields(Connection)}
         given = {name: value for name, value in options.items() if name.lower() in known}
-        asked = read_options({**given, "subscribe": "*"}, Use.STREAM)
-        self._options = attrs.evolve(asked, retry_s=min(asked.retry_s, RETRY_S))
+        wanted = read_options({**given, "subscribe": "*"}, Use.STREAM)
+        self._options = attrs.evolve(wanted, retry_s=min(wanted.retry_s, RETRY_S))
         self._totals: dict[str, tuple[int, int | None]] = {}  # rows read and published, also by runs before
         self._refused = False  # the broker does not want to know, and is not told again
         self._asker: BrokerClient | None = None
 
-    def tell(self, found: QueryProgress) -> None:
+    def tell(self, progress: QueryProgress) -> None:
         """Report a micro-batch. What goes wrong is logged: the query is not held up by it."""
-        if not found.partitions or self._refused:
+        if not progress.partitions or self._refused:
             return
         try:
-            self._tell(found)
+            self._tell(progress)
         except PipelineError as error:
-            log.warning("the broker was not told how far query %s is: %s", found.name, error)
+            log.warning("the broker was not told how far query %s is: %s", progress.name, error)
 
-    def _tell(self, found: QueryProgress) -> None:
+    def _tell(self, progress: QueryProgress) -> None:
         if self._asker is None:
             self._asker = BrokerClient(self._options)
         path = f"{PATH}{quote(self._options.vhost, safe='')}"
-        if found.name not in self._totals:
-            self._totals[found.name] = _totals_in(self._asker.ask("GET", path), found.name)
-        before, out = self._totals[found.name]
-        published = out if found.published is None else (out or 0) + found.published
-        self._totals[found.name] = rows, published = before + found.rows, published
+        if progress.name not in self._totals:
+            self._totals[progress.name] = _totals_in(self._asker.ask("GET", path), progress.name)
+        before, out = self._totals[progress.name]
+        published = out if progress.published is None else (out or 0) + progress.published
+        self._totals[progress.name] = rows, published = before + progress.rows, published
         body = {
-            "batch": found.batch,
+            "batch": progress.batch,
             "rows": rows,
             "published": published,
-            "rows_per_s": round(found.rows_per_s),
+            "rows_per_s": round(progress.rows_per_s),
             "partitions": [
                 {
                     "source": each.source,
@@ -151,16 +151,16 @@ class ProgressReporter:
                     "behind": each.behind,
                     "incarnation": each.incarnation,
                 }
-                for each in found.partitions
+                for each in progress.partitions
             ],
         }
-        said = json.dumps(body).encode()
+        octets = json.dumps(body).encode()
         answer = self._asker.ask(
-            "PUT", f"{path}/{quote(found.name, safe='')}", None, said, "application/json"
+            "PUT", f"{path}/{quote(progress.name, safe='')}", None, octets, "application/json"
         )
         if answer.status != 200:
             self._refused = True
-            log.warning("the broker does not take how far query %s is: %s", found.name, answer.reason)
+            log.warning("the broker does not take how far query %s is: %s", progress.name, answer.reason)
 
     def close(self) -> None:
         if self._asker is not None:

@@ -174,22 +174,22 @@ class Publisher:
         raise Refused(f"{self._asker.url} answers {answer.status}: {reason}")
 
 
-def _published(found: Mapping[str, object]) -> Published:
-    return Published(_whole(found, "published"), _whole(found, "unroutable"), found.get("repeated") is True)
+def _published(value: Mapping[str, object]) -> Published:
+    return Published(_whole(value, "published"), _whole(value, "unroutable"), value.get("repeated") is True)
 
 
 def _object(answer: Answer) -> Mapping[str, object]:
     try:
-        found = json.loads(answer.octets)
+        content = json.loads(answer.octets)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise _strange("an object")
-    return cast("Mapping[str, object]", found)
+    return cast("Mapping[str, object]", content)
 
 
-def _whole(found: Mapping[str, object], name: str, least: int = 0) -> int:
-    value = found.get(name)
+def _whole(content: Mapping[str, object], name: str, least: int = 0) -> int:
+    value = content.get(name)
     if type(value) is not int or value < least:
         raise _strange(f"'{name}'")
     return value

@@ -27,58 +27,58 @@ class Blocks(Protocol):
 
 
 def rows_of(
-    options: Options, columns: Schema, asked: Range, conditions: Filters | None = None
+    options: Options, columns: Schema, wanted: Range, conditions: Filters | None = None
 ) -> Iterator[Batch]:
     """Yield the rows of a range, which are fetched from the broker. Raises PipelineError."""
     client = Client(options)
     try:
         source: Blocks = client
-        if asked.fence is not None:
-            source, conditions = LeasedBlocks(client, asked.fence), None
+        if wanted.fence is not None:
+            source, conditions = LeasedBlocks(client, wanted.fence), None
         chosen = row_filter(options)
-        decoder = Decoder(columns, options.columns, asked.stream, asked.partition, conditions, chosen)
-        yield from read(options, source, decoder, asked)
+        decoder = Decoder(columns, options.columns, wanted.stream, wanted.partition, conditions, chosen)
+        yield from read(options, source, decoder, wanted)
     finally:
         client.close()
 
 
-def read(options: Options, source: Blocks, decoder: Decoder, asked: Range) -> Iterator[Batch]:
+def read(options: Options, source: Blocks, decoder: Decoder, wanted: Range) -> Iterator[Batch]:
     """Yield every message of the range once, in order, but for what the decoder leaves out. Raises PipelineError."""
-    at = asked.first
-    while at < asked.until:
+    at = wanted.first
+    while at < wanted.until:
         try:
-            fetched = source.blocks(asked.name, asked.incarnation, at, asked.until)
+            fetched = source.blocks(wanted.name, wanted.incarnation, at, wanted.until)
         except Expired as expired:
-            following = min(max(expired.first, at + 1), asked.until)
-            _gap(options, asked, at, following, str(expired))
+            following = min(max(expired.first, at + 1), wanted.until)
+            _gap(options, wanted, at, following, str(expired))
             at = following
             continue
         except (Remade, Ahead, Missing) as gone:
-            _gap(options, asked, at, asked.until, str(gone))
+            _gap(options, wanted, at, wanted.until, str(gone))
             return
-        following = min(fetched.next, asked.until)
+        following = min(fetched.next, wanted.until)
         if following <= at:
-            raise PipelineError(f"{_where(asked)}: the broker gives no message at offset {at}")
+            raise PipelineError(f"{_where(wanted)}: the broker gives no message at offset {at}")
         try:
             for batch, begin, end in decoder.batches(fetched.octets, at, following):
-                _gap(options, asked, at, begin, "they are not among the blocks the broker gives")
+                _gap(options, wanted, at, begin, "they are not among the blocks the broker gives")
                 if batch is not None:
                     yield batch
                 at = end
         except DamagedError as damaged:
-            raise PipelineError(f"{_where(asked)}, after offset {at}: {damaged}") from None
-        _gap(options, asked, at, following, "they are not among the blocks the broker gives")
+            raise PipelineError(f"{_where(wanted)}, after offset {at}: {damaged}") from None
+        _gap(options, wanted, at, following, "they are not among the blocks the broker gives")
         if decoder.is_over:
             return
         at = following
 
 
-def _gap(options: Options, asked: Range, begin: int, end: int, why: str) -> None:
+def _gap(options: Options, wanted: Range, begin: int, end: int, why: str) -> None:
     if begin < end:
-        lost(options, f"{_where(asked)}: offsets {begin} to {end - 1} are gone: {why}")
+        lost(options, f"{_where(wanted)}: offsets {begin} to {end - 1} are gone: {why}")
 
 
-def _where(asked: Range) -> str:
-    if asked.fence is not None:
-        return f"the lease of queue '{asked.stream}'"
-    return f"partition {asked.partition} of stream '{asked.stream}'"
+def _where(wanted: Range) -> str:
+    if wanted.fence is not None:
+        return f"the lease of queue '{wanted.stream}'"
+    return f"partition {wanted.partition} of stream '{wanted.stream}'"

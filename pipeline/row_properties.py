@@ -98,18 +98,18 @@ def from_variant(pairs: Pairs) -> Table | None:
     if value is None or names is None:
         return None
     try:
-        said = _neutral(VariantVal(value, names).toPython())
+        text = _neutral(VariantVal(value, names).toPython())
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise BadRow(f"column 'headers' is a variant that cannot be read in a row: {error}") from None
-    if not isinstance(said, Mapping):
+    if not isinstance(text, Mapping):
         raise BadRow("column 'headers' holds a variant that is no object in a row")
-    for name, each in said.items():
+    for name, each in text.items():
         _header_name(name)
         if not _can_be_said({name: each}):
             raise BadRow(
                 f"header '{name}' in column 'headers' is {each!r:.50} in a row, which AMQP cannot represent"
             )
-    return said
+    return text
 
 
 def _neutral(value: object) -> Value:

@@ -86,9 +86,9 @@ class AmqpSource(DataSource):
 class ReadTask(InputPartition):
     """The range that one task reads. None: nothing, because Spark needs at least one task in a batch."""
 
-    def __init__(self, asked: Range | None) -> None:
+    def __init__(self, wanted: Range | None) -> None:
         super().__init__(None)
-        self.asked = asked
+        self.asked = wanted
 
 
 def batches(

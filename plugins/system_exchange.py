@@ -73,12 +73,12 @@ class SystemExchange(ExchangeType):
         service = SERVICES.get(message.key)
         if service is None:
             return  # its alternate exchange has it
-        said = message.encoding.read(message.properties)
-        if said.reply_to:
-            self._answer(message, said, said.reply_to, *service(self, message))
+        converted = message.encoding.read(message.properties)
+        if converted.reply_to:
+            self._answer(message, converted, converted.reply_to, *service(self, message))
 
     def _answer(
-        self, request: Message, said: Properties, reply_to: str, body: bytes, content_type: str | None
+        self, request: Message, written: Properties, reply_to: str, body: bytes, content_type: str | None
     ) -> None:
         name, key = address_in(reply_to)
         host = self.exchange.virtual_host
@@ -86,12 +86,12 @@ class SystemExchange(ExchangeType):
         if exchange is None:
             return
         encoding = request.encoding
-        about = Properties(content_type=content_type or said.content_type, correlation_id=id_in(said))
+        about = Properties(content_type=content_type or written.content_type, correlation_id=id_in(written))
         properties = encoding.write(about)
         facts = encoding.restored(Facts(), properties)
         answer = Message(encoding, name, key, properties, body, facts)
-        found = host.broker.route(exchange, answer).queues
-        host.broker.deliver(answer, [queue for queue in found if self._may_have_it(queue)])
+        route = host.broker.route(exchange, answer).queues
+        host.broker.deliver(answer, [queue for queue in route if self._may_have_it(queue)])
 
     def _may_have_it(self, queue: Queue) -> bool:
         is_private = queue.owner is not None or queue.hidden
@@ -144,9 +144,9 @@ def totals(host: Host) -> dict[str, int]:
     }
 
 
-def id_in(said: Properties) -> Id | None:
+def id_in(properties: Properties) -> Id | None:
     """Return the id that relates the answer to its request."""
-    return said.message_id if said.correlation_id is None else said.correlation_id
+    return properties.message_id if properties.correlation_id is None else properties.correlation_id
 
 
 def address_in(reply_to: str) -> tuple[str, str]:

@@ -118,12 +118,12 @@ def settings_of(arguments: Table, definition: Table, implied: bool = False) -> D
 
     An argument holds against the policy. `implied`: the type of the exchange asks for it.
     """
-    said = {**definition, **{name: arguments[name] for name in CHECKS if name in arguments}}
-    if said.get(DEDUPLICATES, implied) is not True:
+    settings = {**definition, **{name: arguments[name] for name in CHECKS if name in arguments}}
+    if settings.get(DEDUPLICATES, implied) is not True:
         return None
     return DeduplicationSettings(
-        text_in(said.get(HEADER)) or HEADER,
-        count_in(said.get(SIZE)),
-        count_in(said.get(TTL)),
-        text_in(said.get(PERSISTENCE)),
+        text_in(settings.get(HEADER)) or HEADER,
+        count_in(settings.get(SIZE)),
+        count_in(settings.get(TTL)),
+        text_in(settings.get(PERSISTENCE)),
     )

@@ -15,25 +15,25 @@ Merge: TypeAlias = Callable[[Limit, Limit], Limit]
 """Return the limit that holds, from the argument's and the policy's."""
 
 
-def first(asked: Limit, said: Limit) -> Limit:
+def first(argument: Limit, policy: Limit) -> Limit:
     """Return the argument if there is one (the empty string names the default exchange), else the policy's value."""
-    return said if asked is None else asked
+    return policy if argument is None else argument
 
 
-def either(asked: Limit, said: Limit) -> bool:
+def either(argument: Limit, policy: Limit) -> bool:
     """Return whether the argument or the policy switches something on."""
-    return asked is True or said is True
+    return argument is True or policy is True
 
 
-def said_first(asked: Limit, said: Limit) -> Limit:
+def said_first(argument: Limit, policy: Limit) -> Limit:
     """Return the policy's value if there is one, else the argument."""
-    return asked if said is None else said
+    return argument if policy is None else policy
 
 
 def lower(one: Limit, other: Limit, unlimited_below: int = 0) -> int | None:
     """Return the stricter of two limits; None does not count, and numbers below `unlimited_below` mean no limit."""
-    said = [number for number in (one, other) if isinstance(number, int)]
-    return min(said, key=lambda number: math.inf if number < unlimited_below else number, default=None)
+    texts = [number for number in (one, other) if isinstance(number, int)]
+    return min(texts, key=lambda number: math.inf if number < unlimited_below else number, default=None)
 
 
 def lower_above_zero(one: Limit, other: Limit) -> int | None:

@@ -127,20 +127,20 @@ def age(value: Value, arguments: Table) -> int | None:
 
 def is_at_least_once(value: Value, arguments: Table) -> bool | None:
     """Return whether a dead-letter strategy is `at-least-once`; None if there is none."""
-    asked = text(value)
-    return None if asked is None else asked == AT_LEAST_ONCE
+    word = text(value)
+    return None if word is None else word == AT_LEAST_ONCE
 
 
 def overflow_of(value: Value, arguments: Table) -> Overflow:
     """Return the way of overflow that a word names. Raises ValueError for an unknown one."""
-    asked = text(value)
-    return Overflow.DROP_HEAD if asked is None else Overflow(asked)
+    word = text(value)
+    return Overflow.DROP_HEAD if word is None else Overflow(word)
 
 
-def shares_of(asked: Value, arguments: Table) -> tuple[int, ...]:
+def shares_of(value: Value, arguments: Table) -> tuple[int, ...]:
     """Return the share of each priority level, 0 (no limit) where none is given. Empty if no level has a limit."""
     levels = min(whole(arguments.get("x-max-priority")) or 0, PRIORITY_MAX) + 1
-    listed = asked if isinstance(asked, list) else [asked] * levels
+    listed = value if isinstance(value, list) else [value] * levels
     shares = [whole(each) or 0 for each in listed[:levels]]
     return (*shares, *[0] * (levels - len(shares))) if any(shares) else ()
 

@@ -39,19 +39,19 @@ def shared(limits: QueueLimits) -> QueueLimits:
 
 def queue_type(arguments: Table) -> QueueType:
     """Return the queue type that checked arguments ask for; absent and void both mean classic (X017)."""
-    asked = arguments.get("x-queue-type")
-    return QueueType.CLASSIC if asked is None else QueueType(text(asked))
+    word = arguments.get("x-queue-type")
+    return QueueType.CLASSIC if word is None else QueueType(text(word))
 
 
 def limits_of(arguments: Table) -> QueueLimits:
     """Return the limits that checked arguments ask for."""
-    asked = {
+    limits = {
         row.field: row.read(value, arguments)
         for name, value in arguments.items()
         if (row := QUEUE_ARGUMENTS.get(name)) is not None and row.field
     }
     overflow_asked = text(arguments.get("x-overflow")) is not None
-    return QueueLimits(overflow_asked=overflow_asked, **asked)  # type: ignore[arg-type]  # a row reads into its field
+    return QueueLimits(overflow_asked=overflow_asked, **limits)  # type: ignore[arg-type]  # a row reads into its field
 
 
 def refuse_untexted_exchange(arguments: Table, queue: str) -> None:
@@ -106,9 +106,9 @@ def inequivalent_argument(current: Table, new: Table) -> tuple[str, str, str] | 
     `classic` (X017).
     """
     for name, row in QUEUE_ARGUMENTS.items():
-        old, asked = current.get(name), new.get(name)
-        if row.compared and meaning(row, old) != meaning(row, asked):
-            return name, described(asked), described(old)
+        old, wanted = current.get(name), new.get(name)
+        if row.compared and meaning(row, old) != meaning(row, wanted):
+            return name, described(wanted), described(old)
     return None
 
 

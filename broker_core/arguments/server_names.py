@@ -25,11 +25,11 @@ NAME_PREFIX: Final = Row(
 
 def prefix_in(arguments: Table, otherwise: str) -> str:
     """Return how a generated name begins. Raises PreconditionFailed if more is asked for than `SIZE_MAX` bytes."""
-    asked = text(arguments.get(NAME_PREFIX.name))
-    if not asked:
+    word = text(arguments.get(NAME_PREFIX.name))
+    if not word:
         return otherwise
-    prefix = asked.replace("\r", "").replace("\n", "")
-    if len(asked.encode("utf-8", "surrogateescape")) > SIZE_MAX:
+    prefix = word.replace("\r", "").replace("\n", "")
+    if len(word.encode("utf-8", "surrogateescape")) > SIZE_MAX:
         raise PreconditionFailed(f"Queue name prefix '{prefix}' exceeds the {SIZE_MAX}-byte limit")
     return f"{prefix}-"
 

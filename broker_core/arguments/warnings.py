@@ -44,8 +44,8 @@ def queue_warnings(arguments: Table, others: Rows = NONE) -> list[str]:
 
 def exchange_warnings(arguments: Table, own: Iterable[Row], names: Collection[str] = ()) -> list[str]:
     """Return the warnings of an exchange's arguments; its type has `own` rows, and knows more `names`."""
-    asked = {name: value for name, value in arguments.items() if name not in names}
-    return bounded(_said(asked, EXCHANGE_ARGUMENTS, {row.name: row for row in own}))
+    given = {name: value for name, value in arguments.items() if name not in names}
+    return bounded(_said(given, EXCHANGE_ARGUMENTS, {row.name: row for row in own}))
 
 
 def binding_warnings(arguments: Table, own: Iterable[Row]) -> list[str]:
@@ -84,8 +84,8 @@ def tag_warnings(tags: Iterable[str]) -> list[str]:
     return bounded(f"the tag {shown(tag)} gives no rights{close}" for tag, close in found.items() if close)
 
 
-def _said(asked: Table, table: Rows, others: Rows = NONE) -> Iterator[str]:
-    for name, value in asked.items():
+def _said(arguments: Table, table: Rows, others: Rows = NONE) -> Iterator[str]:
+    for name, value in arguments.items():
         row = table.get(name) or others.get(name) or others.get(LAST_NUMBER.sub("N", name))
         if row is not None:
             if row.effect is not Effect.IMPLEMENTED and value not in row.inert:

@@ -555,11 +555,11 @@ def may_hold(limits: QueueLimits) -> bool:
     return limits.dead_letter_exchange is not None and limits.overflow is Overflow.REJECT_PUBLISH
 
 
-def settled(said: int | None, default: int | None, least: int) -> int | None:
+def settled(value: int | None, default: int | None, least: int) -> int | None:
     """Return the value that was set, or the default. Values below `least` mean `unlimited`, which is None."""
-    if said is None:
+    if value is None:
         return default
-    return said if said >= least else None
+    return value if value >= least else None
 
 
 INTRODUCTIONS: Final = {

@@ -242,7 +242,9 @@ class OAuthSettings(Record):
     def _provided(self, provider: ProviderSettings) -> OAuthSettings:
         """Return the settings of a further issuer."""
         own = {
-            name: said for name in keys_of(ProviderSettings) if (said := getattr(provider, name)) is not None
+            name: value
+            for name in keys_of(ProviderSettings)
+            if (value := getattr(provider, name)) is not None
         }
         plain = attrs.evolve(
             self.without_keys(), client_id=None, introspection_url=None, providers=NO_PROVIDERS
@@ -320,8 +322,8 @@ class OAuthSettings(Record):
             found = self._provided(provider)
             for problem in found.contradictions():
                 yield attrs.evolve(problem, where=f"{where}.{problem.where}")
-            said = found.issuer, found.resource_server_id
-            if said in taken:
-                accepted = f"an issuer, or a name there, of its own: {taken[said]} has these"
-                yield Problem(f"{where}.resource_server_id", f"{printed(said[1])} at {said[0]}", accepted)
-            taken[said] = where
+            key = found.issuer, found.resource_server_id
+            if key in taken:
+                accepted = f"an issuer, or a name there, of its own: {taken[key]} has these"
+                yield Problem(f"{where}.resource_server_id", f"{printed(key[1])} at {key[0]}", accepted)
+            taken[key] = where

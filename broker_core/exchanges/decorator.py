@@ -84,9 +84,9 @@ def told(exchange: Exchange, tell: Callable[[], object]) -> None:
 def decorate(exchange: Exchange, decorators: Iterable[ExchangeDecorator], definition: Table) -> None:
     """Ask decorators for their attention to an exchange, whose policies say `definition`, and tell them of it."""
     before = exchange.decorators
-    asked = [(each, _attention(each, exchange, definition)) for each in decorators]
-    exchange.decorators = tuple(each for each, attention in asked if attention is not Attention.NOTHING)
-    exchange.rerouting = tuple(each for each, attention in asked if attention is Attention.ROUTES)
+    answers = [(each, _attention(each, exchange, definition)) for each in decorators]
+    exchange.decorators = tuple(each for each, attention in answers if attention is not Attention.NOTHING)
+    exchange.rerouting = tuple(each for each, attention in answers if attention is Attention.ROUTES)
     for each in before:
         if each not in exchange.decorators:
             told(exchange, partial(each.deleted, exchange))

@@ -354,10 +354,10 @@ class Exchange(Destination):
         """Return sentences about the arguments that have no effect."""
         return told_by(self.type.warnings, self.arguments) if self.arguments else []
 
-    def remember_route(self, key: str, found: Route) -> None:
+    def remember_route(self, key: str, route: Route) -> None:
         """Cache the route for messages with this key, until the topology changes."""
         self.virtual_host.routes_remembered += key not in self.routes
-        self.routes[key] = found
+        self.routes[key] = route
 
     def forget_routes(self) -> None:
         self.virtual_host.routes_remembered -= len(self.routes)

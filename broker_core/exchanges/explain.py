@@ -243,35 +243,35 @@ class RecordedTrace(Trace):
     @property
     def is_handled(self) -> bool:
         """True if an exchange takes the message itself."""
-        return any(asked.answer is None for asked in self._asked)
+        return any(step.answer is None for step in self._asked)
 
     def hop(self, source: Exchange, destination: Exchange, followed: bool) -> None:
         if followed:
             self._asked[-1].leads_on.add(destination.name)
 
     def alternate(self, exchange: Exchange, outcome: str) -> None:
-        asked = self._asked[-1]
-        asked.outcome = outcome
+        step = self._asked[-1]
+        step.outcome = outcome
         if outcome == "followed" and exchange.alternate is not None:
-            asked.leads_on.add(exchange.alternate)
+            step.leads_on.add(exchange.alternate)
 
     def steps(self) -> tuple[Step, ...]:
-        sources = {name: asked.exchange.name for asked in self._asked for name in asked.leads_on}
-        return tuple(self._step(asked, sources.get(asked.exchange.name)) for asked in self._asked)
+        sources = {name: step.exchange.name for step in self._asked for name in step.leads_on}
+        return tuple(self._step(step, sources.get(step.exchange.name)) for step in self._asked)
 
-    def _step(self, asked: ExchangeStep, source: str | None) -> Step:
-        exchange = asked.exchange
-        bindings = matched_bindings(exchange, self._message, asked.answer or ())
+    def _step(self, step: ExchangeStep, source: str | None) -> Step:
+        exchange = step.exchange
+        bindings = matched_bindings(exchange, self._message, step.answer or ())
         return Step(
             exchange=exchange.name,
             type=exchange.type.name,
-            via=asked.via,
+            via=step.via,
             source=source,
-            matched=tuple(matches(bindings, asked.leads_on)),
-            alternate=exchange.alternate if asked.outcome else None,
-            outcome=asked.outcome,
-            reason=reason_to_stop(asked, self._message),
-            unmet=tuple(unmet_bindings(exchange, asked.unmet)),
+            matched=tuple(matches(bindings, step.leads_on)),
+            alternate=exchange.alternate if step.outcome else None,
+            outcome=step.outcome,
+            reason=reason_to_stop(step, self._message),
+            unmet=tuple(unmet_bindings(exchange, step.unmet)),
         )
 
 
@@ -333,15 +333,15 @@ ALTERNATES: Final = {
 }
 
 
-def reason_to_stop(asked: ExchangeStep, message: Message) -> str:
+def reason_to_stop(step: ExchangeStep, message: Message) -> str:
     """Return why no binding leads on from an exchange; empty if one does."""
-    if asked.is_duplicate:
-        return f"it is a duplicate: the id '{id_of(asked.exchange, message)}' was taken before"
-    if asked.answer is None:
+    if step.is_duplicate:
+        return f"it is a duplicate: the id '{id_of(step.exchange, message)}' was taken before"
+    if step.answer is None:
         return "takes the message itself"
-    if not asked.answer:
-        return reason_for_nothing(asked, message) + ALTERNATES[asked.outcome].format(asked.exchange.alternate)
-    if asked.leads_on or not all(destination.is_exchange for destination in asked.answer):
+    if not step.answer:
+        return reason_for_nothing(step, message) + ALTERNATES[step.outcome].format(step.exchange.alternate)
+    if step.leads_on or not all(destination.is_exchange for destination in step.answer):
         return ""
     return "it is bound only to exchanges that have been asked before"
 
@@ -352,17 +352,17 @@ def id_of(exchange: Exchange, message: Message) -> str:
     return "" if known is None else printed(message.header(known.header))
 
 
-def reason_for_nothing(asked: ExchangeStep, message: Message) -> str:
-    exchange = asked.exchange
+def reason_for_nothing(step: ExchangeStep, message: Message) -> str:
+    exchange = step.exchange
     keys = " or ".join(f"'{key}'" for key in message.keys)
-    if asked.error:
-        return f"the type {exchange.type.name} failed: {asked.error}"
-    if exchange.name == "" and not asked.unmet:
+    if step.error:
+        return f"the type {exchange.type.name} failed: {step.error}"
+    if exchange.name == "" and not step.unmet:
         return f"there is no queue {keys}"
     if not exchange.bindings_by_identity:
         return "nothing is bound"
-    if asked.unmet:
-        return "the selector does not match" if len(asked.unmet) == 1 else "the selectors do not match"
+    if step.unmet:
+        return "the selector does not match" if len(step.unmet) == 1 else "the selectors do not match"
     return f"no binding matches {keys if exchange.type.looks_at is LooksAt.KEY else 'the message'}"
 
 

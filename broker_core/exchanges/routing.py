@@ -161,7 +161,7 @@ def walk(
 ) -> Route:
     """Find a route without the cache. `wanted` tells the queues to keep (for immediate delivery, S086 and S142)."""
     queues: dict[Queue, None] = {}
-    asked = {exchange.name}
+    visited = {exchange.name}
     pending: list[tuple[Exchange, str]] = [(exchange, "publish")]
     handled = False
     keepers: list[Exchange] = []
@@ -206,12 +206,12 @@ def walk(
                 queues[destination] = None
             elif isinstance(destination, Exchange):
                 if trace is not None:
-                    trace.hop(current, destination, destination.name not in asked)
-                if destination.name not in asked:
-                    asked.add(destination.name)
+                    trace.hop(current, destination, destination.name not in visited)
+                if destination.name not in visited:
+                    visited.add(destination.name)
                     pending.append((destination, "binding"))
-        if not answer and (alternate := _alternate(current, asked, trace)) is not None:
-            asked.add(alternate.name)
+        if not answer and (alternate := _alternate(current, visited, trace)) is not None:
+            visited.add(alternate.name)
             pending.append((alternate, "alternate"))
     tracer = exchange.virtual_host.tracer
     kind = Route if tracer is None else tracer.route
@@ -228,11 +228,11 @@ def drops(exchange: Exchange, identity: Identity) -> bool:
     return True
 
 
-def give_once(exchange: Exchange, identity: Identity | None, found: Route, message: Message) -> bool:
+def give_once(exchange: Exchange, identity: Identity | None, route: Route, message: Message) -> bool:
     """Give a message to its route, and have its exchange remember its id if all queues have taken it."""
-    taken, known = found.give(message), exchange.deduplication
-    if taken and identity is not None and known is not None and not found.unroutable:
-        known.remember(identity, message.facts.durable and found.is_durable)
+    taken, known = route.give(message), exchange.deduplication
+    if taken and identity is not None and known is not None and not route.unroutable:
+        known.remember(identity, message.facts.durable and route.is_durable)
     return taken
 
 
@@ -314,14 +314,14 @@ def _failed(exchange: Exchange, error: BaseException) -> None:
     exchange.broker.report_route_error(exchange, error)
 
 
-def _alternate(exchange: Exchange, asked: set[str], trace: Trace | None) -> Exchange | None:
+def _alternate(exchange: Exchange, visited: set[str], trace: Trace | None) -> Exchange | None:
     name = exchange.alternate
     if name is None:
         return None
     alternate = exchange.virtual_host.exchanges.get(name)
     if trace is not None:
-        outcome = "missing" if alternate is None else "asked before" if name in asked else "followed"
+        outcome = "missing" if alternate is None else "asked before" if name in visited else "followed"
         trace.alternate(exchange, outcome)
     elif alternate is None:
         exchange.broker.report_missing_alternate(exchange, name)
-    return None if alternate is None or name in asked else alternate
+    return None if alternate is None or name in visited else alternate

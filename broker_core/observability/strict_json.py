@@ -18,5 +18,5 @@ def strict(text: str) -> str:
     return SURROGATE.sub(_replaced, text) if "\\ud" in text else text  # 20 ns a row, which has none
 
 
-def _replaced(found: re.Match[str]) -> str:
-    return "\\ufffd" if found[1] else found[0]
+def _replaced(match: re.Match[str]) -> str:
+    return "\\ufffd" if match[1] else match[0]

@@ -55,11 +55,11 @@ def as_message(
 
 def said_of(properties: Properties) -> Table:
     """Return properties as a table, under their names in 0-9-1; absent ones are left out."""
-    said: dict[str, Value] = {
+    fields: dict[str, Value] = {
         name: found for name in ALIKE if (found := getattr(properties, name)) is not None
     }
     if properties.durable:
-        said["delivery_mode"] = DURABLE
+        fields["delivery_mode"] = DURABLE
     if properties.ttl_ms is not None:
-        said["expiration"] = str(properties.ttl_ms)
-    return said
+        fields["expiration"] = str(properties.ttl_ms)
+    return fields

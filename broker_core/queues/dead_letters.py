@@ -38,16 +38,16 @@ def bury(queue: Queue, message: Message, reason: str) -> None:
     if identity is not None and drops(exchange, identity):
         exchange.published += 1
         return
-    found = exchange.broker.route(exchange, dead)
+    route = exchange.broker.route(exchange, dead)
     if reason != REJECTED:
-        queues = tuple(q for q in found.queues if not (is_cycle(q, dead) and _reported(q)))
-        found = Route.among(found, queues, found.keepers)  # not traced
+        queues = tuple(q for q in route.queues if not (is_cycle(q, dead) and _reported(q)))
+        route = Route.among(route, queues, route.keepers)  # not traced
     exchange.published += 1
-    exchange.surplus += len(found.queues) - 1
+    exchange.surplus += len(route.queues) - 1
     if identity is None:
-        Route.give(found, dead)
+        Route.give(route, dead)
     else:
-        give_once(exchange, identity, found, dead)
+        give_once(exchange, identity, route, dead)
 
 
 def _reroute(queue: Queue, message: Message) -> None:

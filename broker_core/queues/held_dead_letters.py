@@ -244,35 +244,35 @@ class HeldDeadLetters(WorkQueue):
         assert message.notes is not None, "it has died"
         copy = addressed(message, exchange.name, limits.dead_letter_key, without_reached(message.notes))
         try:
-            found = exchange.broker.route(exchange, copy)
-            letter.route = self._left_of(found, copy, message.notes)
+            route = exchange.broker.route(exchange, copy)
+            letter.route = self._left_of(route, copy, message.notes)
             letter.identity = None if exchange.deduplication is None else identity_at(exchange, copy)
         except PLUGIN_MISTAKES as error:  # raised by a plug-in
             letter.why = f"exchange '{name}' failed: {type(error).__name__}: {error}"
             return
-        letter.copy, letter.whole = copy, found
+        letter.copy, letter.whole = copy, route
         if letter.route is None:
             letter.why = (
                 f"exchange '{name}' would send them round in a circle only"
-                if found.queues
+                if route.queues
                 else f"exchange '{name}' has no queue for the key '{copy.key}'"
             )
 
-    def _left_of(self, found: Route, copy: Message, notes: Notes) -> Route | None:
+    def _left_of(self, route: Route, copy: Message, notes: Notes) -> Route | None:
         """Return the part of a route that has not been gone yet; None if it leads, and led, to no target at all."""
         assert copy.notes is not None, "it has died"
         may_circle = copy.notes.deaths[0].reason != REJECTED
         queues: list[Queue] = []
-        for queue in found.queues:
+        for queue in route.queues:
             if (False, queue.name) not in notes.reached and not (may_circle and is_cycle(queue, copy)):
                 queues.append(queue)
         keepers: list[Exchange] = []
-        for keeper in found.keepers:
+        for keeper in route.keepers:
             if (True, keeper.name) not in notes.reached:
                 keepers.append(keeper)
-        if not (queues or found.handled or notes.reached):
+        if not (queues or route.handled or notes.reached):
             return None
-        return found.among(tuple(queues), tuple(keepers))
+        return route.among(tuple(queues), tuple(keepers))
 
     def _give(self, letter: Letter, route: Route, full: set[Queue]) -> bool:
         """Give a dead letter to the targets of a route. Return whether all have it; else keep the rest of the route."""

@@ -47,9 +47,9 @@ class SlowConsumers:
     def obey(self) -> None:
         """Begin anew with the queue's present limits, if they have changed."""
         limits = self._queue.limits
-        asked = limits.slow_threshold, limits.slow_check_period_ms, limits.slow_policy
-        if asked != self._obeyed:
-            self._obeyed = asked
+        settings = limits.slow_threshold, limits.slow_check_period_ms, limits.slow_policy
+        if settings != self._obeyed:
+            self._obeyed = settings
             self.stop()
         self.watch()
 

@@ -340,12 +340,12 @@ class StreamQueue(Queue):
             if consumer.settled:
                 raise Unsupported(f"automatic acknowledgement not supported by stream {self.described}")
             raise PreconditionFailed(f"consumer prefetch count is not set for stream {self.described}")
-        asked = consumer.arguments.get(OFFSET)
-        start = starting_offset(asked, self.log)
-        since = starting_time(asked, self.settling.clock.wall()) if start is None else None
+        offset = consumer.arguments.get(OFFSET)
+        start = starting_offset(offset, self.log)
+        since = starting_time(offset, self.settling.clock.wall()) if start is None else None
         if start is None and since is None:
             raise PreconditionFailed(
-                f"invalid arg '{OFFSET}' for {self.described}: '{printed(asked)}' is not first, last, next, "
+                f"invalid arg '{OFFSET}' for {self.described}: '{printed(offset)}' is not first, last, next, "
                 "an offset, a timestamp or an age such as 7D (units Y M D h m s)"
             )
         asked_filter = stream_filter(consumer.arguments, self.described)
@@ -437,24 +437,24 @@ WORDS: Final[dict[str | None, Callable[[Log], int]]] = {
 }
 
 
-def starting_offset(asked: Value, log: Log) -> int | None:
+def starting_offset(value: Value, log: Log) -> int | None:
     """Return the offset that an argument asks for, moved into the log's bounds; None if it does not name an offset.
 
     Source: RabbitMQ, Streams, "Consuming": first, last, next, an offset, a timestamp, an interval.
     """
-    if asked is None:
+    if value is None:
         return log.next
-    if isinstance(asked, Timestamp):
+    if isinstance(value, Timestamp):
         return None
-    if (offset := whole(asked)) is not None:
+    if (offset := whole(value)) is not None:
         return min(max(offset, log.first), log.next) if offset >= 0 else None
-    found = WORDS.get(text(asked))
+    found = WORDS.get(text(value))
     return None if found is None else found(log)
 
 
-def starting_time(asked: Value, wall: float) -> float | None:
+def starting_time(value: Value, wall: float) -> float | None:
     """Return the time of arrival that an argument asks for (seconds since 1970-01-01 UTC); None if it is no time."""
-    if isinstance(asked, Timestamp):
-        return asked
-    age = age_ms(asked)
+    if isinstance(value, Timestamp):
+        return value
+    age = age_ms(value)
     return None if age is None else wall - age / 1000

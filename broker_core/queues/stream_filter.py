@@ -52,8 +52,8 @@ def stream_filter(arguments: Table, described: str) -> Selector | None:
     return Selector(f"{FILTER} in {sorted(values)}", condition, wanted)
 
 
-def _values(asked: Value, described: str) -> list[str]:
-    listed = asked if isinstance(asked, list) else [asked]
+def _values(argument: Value, described: str) -> list[str]:
+    listed = argument if isinstance(argument, list) else [argument]
     if not 0 < len(listed) <= VALUES_MAX:
         why = f"it lists 1 to {VALUES_MAX} values, not {len(listed)}"
         raise PreconditionFailed(f"invalid arg '{FILTER}' for {described}: {why}")

@@ -205,12 +205,12 @@ class Access(PermissionBook):
     def remembered_logins(self) -> dict[str, int]:
         """Return how many logins are remembered, and how servers were asked about others."""
         found = {"passwords": self.checks.remembered}
-        for name, asked in self._servers():
+        for name, server in self._servers():
             found |= {
-                f"{name}s": asked.remembered,
-                f"{name}_hits": asked.hits,
-                f"{name}_requests": asked.asked,
-                f"{name}_requests_failed": asked.failed,
+                f"{name}s": server.remembered,
+                f"{name}_hits": server.hits,
+                f"{name}_requests": server.asked,
+                f"{name}_requests_failed": server.failed,
             }
         return found
 
@@ -237,7 +237,7 @@ class Access(PermissionBook):
         Connections that have logged in go on.
         """
         found = {"passwords": self.checks.forget()}
-        return found | {f"{name}s": asked.forget() for name, asked in self._servers()}
+        return found | {f"{name}s": server.forget() for name, server in self._servers()}
 
     def note_verifier(self, name: str, completed: PasswordHash) -> None:
         """Store a user's hash that was completed with a SCRAM verifier, unless the password has changed meanwhile."""

@@ -67,9 +67,9 @@ class Authority(Waiter):
 
     def check_any(self, kind: str, name: str) -> None:
         access = self.broker.access
-        asked = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
+        label = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
         user, host = self.user, self.host.name
-        if not any(access.allowed(user, host, permission, asked, kind) for permission in Permission):
+        if not any(access.allowed(user, host, permission, label, kind) for permission in Permission):
             self.check(CONFIGURE, kind, name)
 
     def check_topic(self, permission: Permission, exchange: Exchange, key: str) -> None:

@@ -49,17 +49,17 @@ class BackendChain:
 
     def _go_on(self) -> None:
         """Take a backend's answer, or ask the next one."""
-        asked, answered = self._asked, self._answered
-        assert asked is not None
+        question, answered = self._asked, self._answered
+        assert question is not None
         assert answered is not None
-        found: User | Waiting | None = asked.user
-        if found is None and asked.was_tried:
+        found: User | Waiting | None = question.user
+        if found is None and question.was_tried:
             try:
                 found = self._next()
             except LimitReached:
                 answered.was_tried = False
-        answered.was_tried = answered.was_tried and asked.was_tried
-        answered.has_answer = answered.has_answer and asked.has_answer
+        answered.was_tried = answered.was_tried and question.was_tried
+        answered.has_answer = answered.has_answer and question.has_answer
         if isinstance(found, Waiting):
             self._asked = found
             found.tell(self._go_on)

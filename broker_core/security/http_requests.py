@@ -65,7 +65,7 @@ def json_in(outcome: Outcome) -> dict[str, object] | NoResponse:
     if outcome.status != 200:
         return NoResponse(f"the status is {outcome.status}")
     try:
-        found = json.loads(outcome.body.decode())
+        content = json.loads(outcome.body.decode())
     except (ValueError, RecursionError):
         return NoResponse("the response is not JSON")
-    return found if isinstance(found, dict) else NoResponse("the response is not a JSON object")
+    return content if isinstance(content, dict) else NoResponse("the response is not a JSON object")

@@ -92,7 +92,7 @@ class HttpPermissions(RemotePermissions):
 
     def _asked(self, question: Question) -> tuple[str, Fields]:
         """Return where to ask a question, and in which form."""
-        said = self._settings
+        settings = self._settings
         fields: list[tuple[str, bytes]] = []
 
         def add(name: str, value: str) -> None:
@@ -102,15 +102,15 @@ class HttpPermissions(RemotePermissions):
         add("vhost", question.virtual_host)
         if question.about == VIRTUAL_HOST:
             add("ip", question.address)
-            path = said.vhost_path
+            path = settings.vhost_path
         else:
             add("resource", question.about)
             add("name", question.name)
             add("permission", question.permission)
-            path = said.resource_path
+            path = settings.resource_path
         if question.about == TOPIC:
             add("routing_key", question.key)
-            path = said.topic_path
+            path = settings.topic_path
         assert path is not None, "only then it is asked"
         return path, fields
 

@@ -31,20 +31,20 @@ class Introspection(HttpLogins):
         self._user_of = user_of
 
     def request(self, name: str, secret: bytes) -> HttpRequest:
-        said = self._settings
-        assert said.introspection_url is not None, "only then it is made"
-        parts = (said.introspection_client_id or "", said.introspection_client_secret or "")
+        settings = self._settings
+        assert settings.introspection_url is not None, "only then it is made"
+        parts = (settings.introspection_client_id or "", settings.introspection_client_secret or "")
         client = ":".join(map(quote_plus, parts))
         return HttpRequest(
-            said.introspection_url,
+            settings.introspection_url,
             "POST",
             (
                 ("Authorization", "Basic " + b64encode(client.encode()).decode()),  # RFC 6749, 2.3.1
                 ("Content-Type", "application/x-www-form-urlencoded"),
             ),
             urlencode({"token": secret, "token_type_hint": "access_token"}).encode(),
-            timeout_s=said.timeout_s,
-            ca_file=said.ca_file,
+            timeout_s=settings.timeout_s,
+            ca_file=settings.ca_file,
         )
 
     def decided(self, name: str, outcome: Outcome) -> User | None:

@@ -127,8 +127,14 @@ class IssuerKeys(KeySource):
             self._keys, self._fetched_at, self._url = other._keys, other._fetched_at, other._url
 
     def _place(self) -> tuple[object, ...]:
-        said = self._settings
-        return said.jwks_url, said.discovery_url, said.issuer, said.ca_file, said.algorithms
+        settings = self._settings
+        return (
+            settings.jwks_url,
+            settings.discovery_url,
+            settings.issuer,
+            settings.ca_file,
+            settings.algorithms,
+        )
 
     def keys(self) -> tuple[SigningKey, ...]:
         now, fetched_at = self._clock.now(), self._fetched_at
@@ -157,8 +163,10 @@ class IssuerKeys(KeySource):
         return self._asking  # False: the answer is there already
 
     def _request(self, url: str) -> HttpRequest:
-        said = self._settings
-        return HttpRequest(url, timeout_s=said.timeout_s, size_max=JWKS_SIZE_MAX, ca_file=said.ca_file)
+        settings = self._settings
+        return HttpRequest(
+            url, timeout_s=settings.timeout_s, size_max=JWKS_SIZE_MAX, ca_file=settings.ca_file
+        )
 
     def _on_document(self, outcome: Outcome) -> None:
         """Go on with the address in the discovery document (OpenID Connect Discovery 1.0, sections 3 and 4.3)."""

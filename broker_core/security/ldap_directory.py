@@ -66,11 +66,11 @@ class Directory:
         raise DirectoryError(why)
 
     def _ask(self, url: str, name: str, password: str) -> DirectoryUser | None:
-        said = self._settings
-        searching = said.bind_dn is not None
+        settings = self._settings
+        searching = settings.bind_dn is not None
         dn = (
             self._found_by_account(url, name)
-            if searching and said.lookup_base is not None
+            if searching and settings.lookup_base is not None
             else self._dn(name)
         )
         if dn is None:
@@ -80,12 +80,12 @@ class Directory:
                 line.simple_bind_s(dn, password)
             except REFUSALS:
                 return None
-            if said.lookup_base is not None and not searching:
+            if settings.lookup_base is not None and not searching:
                 found = self._found(line, name)
                 if found is None:
                     return None
                 dn = found
-            if searching and said.group_base is not None:
+            if searching and settings.group_base is not None:
                 self._bind_account(line)
             return DirectoryUser(dn, self._groups(line, dn, name))
 
@@ -100,19 +100,19 @@ class Directory:
                 line.unbind_s()
 
     def _connected(self, url: str) -> Any:
-        said = self._settings
+        settings = self._settings
         line = ldap.initialize(url)
         line.set_option(ldap.OPT_PROTOCOL_VERSION, 3)
         line.set_option(ldap.OPT_REFERRALS, 0)
-        line.set_option(ldap.OPT_NETWORK_TIMEOUT, float(said.timeout_s))
-        line.set_option(ldap.OPT_TIMEOUT, float(said.timeout_s))
-        line.timeout = said.timeout_s
-        if said.ca_file is not None:
-            line.set_option(ldap.OPT_X_TLS_CACERTFILE, str(said.ca_file))
+        line.set_option(ldap.OPT_NETWORK_TIMEOUT, float(settings.timeout_s))
+        line.set_option(ldap.OPT_TIMEOUT, float(settings.timeout_s))
+        line.timeout = settings.timeout_s
+        if settings.ca_file is not None:
+            line.set_option(ldap.OPT_X_TLS_CACERTFILE, str(settings.ca_file))
         line.set_option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
         line.set_option(ldap.OPT_X_TLS_PROTOCOL_MIN, TLS_1_2)
         line.set_option(ldap.OPT_X_TLS_NEWCTX, 0)
-        if said.start_tls and url.startswith("ldap:"):
+        if settings.start_tls and url.startswith("ldap:"):
             line.start_tls_s()
         return line
 
@@ -134,17 +134,17 @@ class Directory:
 
     def _found(self, line: Any, name: str) -> str | None:
         """Return the distinguished name of the only user whom the filter finds; None if there is none, or several."""
-        said = self._settings
-        wanted = said.lookup_filter.replace(USERNAME, escape_filter_chars(name))
+        settings = self._settings
+        wanted = settings.lookup_filter.replace(USERNAME, escape_filter_chars(name))
         try:
             found = entries(
                 line.search_ext_s(
-                    said.lookup_base,
+                    settings.lookup_base,
                     ldap.SCOPE_SUBTREE,
                     wanted,
                     NO_ATTRIBUTES,
                     sizelimit=2,
-                    timeout=said.timeout_s,
+                    timeout=settings.timeout_s,
                 )
             )
         except (ldap.NO_SUCH_OBJECT, ldap.SIZELIMIT_EXCEEDED):
@@ -152,18 +152,18 @@ class Directory:
         return found[0] if len(found) == 1 else None
 
     def _groups(self, line: Any, dn: str, name: str) -> tuple[str, ...]:
-        said = self._settings
-        if said.group_base is None:
+        settings = self._settings
+        if settings.group_base is None:
             return ()
-        wanted = said.group_filter.replace(DN, escape_filter_chars(dn))
+        wanted = settings.group_filter.replace(DN, escape_filter_chars(dn))
         wanted = wanted.replace(USERNAME, escape_filter_chars(name))
         found = line.search_ext_s(
-            said.group_base,
+            settings.group_base,
             ldap.SCOPE_SUBTREE,
             wanted,
             NO_ATTRIBUTES,
             sizelimit=GROUPS_MAX,
-            timeout=said.timeout_s,
+            timeout=settings.timeout_s,
         )
         return tuple(entries(found))
 
@@ -175,8 +175,8 @@ def entries(found: Sequence[tuple[str | None, object]]) -> list[str]:
 
 def reason(error: ldap.LDAPError) -> str:
     """Return what an error of python-ldap says, without what the server adds."""
-    said = error.args[0] if error.args else {}
-    return str(said.get("desc", type(error).__name__)) if isinstance(said, dict) else type(error).__name__
+    value = error.args[0] if error.args else {}
+    return str(value.get("desc", type(error).__name__)) if isinstance(value, dict) else type(error).__name__
 
 
 def comparable(dn: str) -> tuple[tuple[tuple[str, str], ...], ...] | None:

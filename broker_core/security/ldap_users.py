@@ -113,10 +113,10 @@ class LdapUsers(RemoteLogins["DirectoryUser | NoResponse | None"]):
             raise NoAnswer(answer.reason)
         if answer is None:
             return None
-        said = self.settings
+        settings = self.settings
         member_of = frozenset(map(comparable, answer.groups)) - {None}
-        tags = [tag for group in said.groups if comparable(group.dn) in member_of for tag in group.tags]
+        tags = [tag for group in settings.groups if comparable(group.dn) in member_of for tag in group.tags]
         grants = None
-        if said.grants_permissions:
-            grants = GroupGrants([group for group in said.groups if group.lets_in], member_of)
+        if settings.grants_permissions:
+            grants = GroupGrants([group for group in settings.groups if group.lets_in], member_of)
         return admitted(self._access, name, tags, grants)

@@ -125,10 +125,10 @@ def _verified(encoded: bytes, password: bytes) -> bool:
 
 def checked(encoded: str) -> str:
     """Return an encoded argon2id string. Raises ValueError if it is malformed, or too costly to check."""
-    found = ENCODED.fullmatch(encoded)
-    if found is None:
+    match = ENCODED.fullmatch(encoded)
+    if match is None:
         raise ValueError("the password hash is not an encoded argon2id string of version 19")
-    memory_kib, passes, lanes = map(int, found.groups())
+    memory_kib, passes, lanes = map(int, match.groups())
     if not 1 <= lanes <= LANES_MAX or not 8 * lanes <= memory_kib <= MEMORY_KIB_MAX:
         raise ValueError(
             f"the password hash takes {memory_kib} KiB in {lanes} lanes; "

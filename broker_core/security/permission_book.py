@@ -160,12 +160,12 @@ class PermissionBook:
         """Return whether the user has this access to the exchange or queue `name`; `kind` says which it is."""
         if user.scopes is not None and not user.scopes.is_lasting:
             return user.scopes.allow(permission.value, virtual_host, name, kind)
-        asked = (user.scopes or user.name, virtual_host, permission, name)
-        if (known := self._grants.get(asked)) is not None:
+        question = (user.scopes or user.name, virtual_host, permission, name)
+        if (known := self._grants.get(question)) is not None:
             return known
         if len(self._grants) >= GRANTS_MAX:
             self._grants.clear()
-        granted = self._grants[asked] = self._granted(*asked)
+        granted = self._grants[question] = self._granted(*question)
         return granted
 
     def _granted(self, user: str | Grants, virtual_host: str, permission: Permission, name: str) -> bool:

@@ -67,11 +67,11 @@ class Verifier:
     @classmethod
     def parse(cls, text: str) -> Verifier:
         """Parse what `text` returns. Raises ValueError if it is malformed or out of bounds."""
-        found = VERIFIER.fullmatch(text)
-        if found is None:
+        match = VERIFIER.fullmatch(text)
+        if match is None:
             raise ValueError("a SCRAM verifier is SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY")
-        salt, stored_key, server_key = (from_base64(part) for part in found.groups()[1:])
-        iterations = int(found[1])
+        salt, stored_key, server_key = (from_base64(part) for part in match.groups()[1:])
+        iterations = int(match[1])
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise ValueError(f"a SCRAM verifier has {ITERATIONS_MIN} to {ITERATIONS_MAX} iterations")
         if len(stored_key) != DIGEST_SIZE or len(server_key) != DIGEST_SIZE:
@@ -122,8 +122,8 @@ class ClientFirst:
         name, nonce = named(bare, ("n", "r"))
         if NONCE.fullmatch(nonce) is None:
             raise ValueError("the client's nonce is not printable ASCII")
-        asked = "" if not acting_as else sasl_name(value_of("a", acting_as))
-        return cls(header, message[len(header) :], asked, sasl_name(name), nonce)
+        acting = "" if not acting_as else sasl_name(value_of("a", acting_as))
+        return cls(header, message[len(header) :], acting, sasl_name(name), nonce)
 
 
 @attrs.frozen
@@ -208,10 +208,10 @@ def sasl_name(text: str) -> str:
     if not text:
         raise ValueError("a name is empty")
 
-    def plain(found: re.Match[str]) -> str:
-        if found[0] == "=":
+    def plain(match: re.Match[str]) -> str:
+        if match[0] == "=":
             raise ValueError("a name has an equals sign that is none of =2C and =3D")
-        return "," if found[0] == "=2C" else "="
+        return "," if match[0] == "=2C" else "="
 
     return ESCAPE.sub(plain, text)
 

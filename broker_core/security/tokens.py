@@ -71,8 +71,8 @@ class Tokens:
         if settings.introspection_url is not None:
             from leveret.security.introspection import Introspection
 
-            asked = TrustedIssuer(settings.without_keys(), clock, nameless, fetch, self._on_keys)
-            self.introspection = Introspection(settings, clock, fetch, secret, asked.user_of)
+            trusted = TrustedIssuer(settings.without_keys(), clock, nameless, fetch, self._on_keys)
+            self.introspection = Introspection(settings, clock, fetch, secret, trusted.user_of)
 
     def follow(self, before: Tokens | None) -> None:
         """Take over what an earlier configuration's tokens have fetched, as far as it is of use."""
@@ -140,11 +140,11 @@ class Tokens:
         with which this node has the name in `aud`. Raises TokenRefused."""
         found: Sequence[TrustedIssuer] = self.issuers
         if len(found) > 1:
-            said = claims.get("iss")
-            named = [each for each in found if each.settings.issuer == said]
+            value = claims.get("iss")
+            named = [each for each in found if each.settings.issuer == value]
             found = named or [each for each in found if each.settings.issuer is None]
             if not found:
-                raise TokenRefused(f"its issuer is {shown(said)}")
+                raise TokenRefused(f"its issuer is {shown(value)}")
         if len(found) > 1:
             found = [each for each in found if each.is_addressed(claims)]
             if len(found) != 1:

@@ -84,8 +84,8 @@ class TrustedIssuer:
 
     def is_addressed(self, claims: Claims) -> bool:
         """Return whether a token is for the name that this node has at this issuer. Raises TokenRefused."""
-        said = self.settings
-        return not said.verify_audience or said.resource_server_id in words(claims.get("aud"), "aud")
+        settings = self.settings
+        return not settings.verify_audience or settings.resource_server_id in words(claims.get("aud"), "aud")
 
     def user(self, token: SignedToken) -> User:
         """Check a token and return its user. Raises TokenRefused."""

@@ -150,9 +150,9 @@ class ConditionNode(ABC):
 class Literal(ConditionNode):
     __slots__ = ("kind", "said")
 
-    def __init__(self, said: bool | int | float | str) -> None:
-        self.said = said
-        self.kind = KINDS[type(said)]
+    def __init__(self, value: bool | int | float | str) -> None:
+        self.said = value
+        self.kind = KINDS[type(value)]
 
     def value(self, reading: Reading) -> Known:
         return self.said
@@ -320,8 +320,8 @@ class Like(ConditionNode):
             return None
         if isinstance(value, str) and self.pattern.matches(value):
             return True
-        said = self.part.written(reading) if isinstance(self.part, IdField) else None
-        return said is not None and self.pattern.matches(said)
+        text = self.part.written(reading) if isinstance(self.part, IdField) else None
+        return text is not None and self.pattern.matches(text)
 
 
 class IsNull(ConditionNode):

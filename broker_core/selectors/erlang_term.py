@@ -91,49 +91,49 @@ def tokens(text: str) -> Iterator[Token]:
     """Yield the tokens of a term, then the end. Raises PreconditionFailed."""
     at = 0
     while at < len(text):
-        found = TOKEN.match(text, at)
-        if found is None:
+        match = TOKEN.match(text, at)
+        if match is None:
             raise wrong(at, f"'{text[at : at + 9]}' is no part of a selector's term")
-        if found.lastgroup != "space":
-            yield _token(at, str(found.lastgroup), found[0])
-        at = found.end()
+        if match.lastgroup != "space":
+            yield _token(at, str(match.lastgroup), match[0])
+        at = match.end()
     yield Token(at, END)
 
 
-def _token(at: int, group: str, said: str) -> Token:
+def _token(at: int, group: str, text: str) -> Token:
     if group in ("sign", "stop"):
-        return Token(at, said)
+        return Token(at, text)
     if group == "binary":
-        inner = said[2:-2].strip(" ")
+        inner = text[2:-2].strip(" ")
         return Token(at, TEXT, _unescaped(at, inner[1:-1]))
     if group == "quoted":
-        return Token(at, ATOM, _unescaped(at, said[1:-1]))
+        return Token(at, ATOM, _unescaped(at, text[1:-1]))
     if group == "atom":
-        return Token(at, ATOM, said)
-    return Token(at, VALUE, _number(at, group, said))
+        return Token(at, ATOM, text)
+    return Token(at, VALUE, _number(at, group, text))
 
 
-def _unescaped(at: int, said: str) -> str:
-    if "\\" not in said:
-        return said
-    if any(each[1] in NUMBERED for each in ESCAPE.finditer(said)):
+def _unescaped(at: int, text: str) -> str:
+    if "\\" not in text:
+        return text
+    if any(each[1] in NUMBERED for each in ESCAPE.finditer(text)):
         raise wrong(at, "characters that are written as numbers are not supported")
-    return ESCAPE.sub(lambda each: ESCAPED.get(each[1], each[1]), said)
+    return ESCAPE.sub(lambda each: ESCAPED.get(each[1], each[1]), text)
 
 
-def _number(at: int, group: str, said: str) -> int | float:
-    if len(said) > DIGITS_MAX:
+def _number(at: int, group: str, text: str) -> int | float:
+    if len(text) > DIGITS_MAX:
         raise wrong(at, f"a number has more than {DIGITS_MAX} digits")
     if group == "float":
-        number = float(said)
+        number = float(text)
         if not isfinite(number):
             raise wrong(at, "the number is too large")
         return number
-    base, _, digits = said.rpartition("#")
+    base, _, digits = text.rpartition("#")
     try:
         value = int(digits, int(base.lstrip("+-"))) if base else int(digits)
     except ValueError:
-        raise wrong(at, f"'{said}' is no number") from None
+        raise wrong(at, f"'{text}' is no number") from None
     return -value if base.startswith("-") else value
 
 

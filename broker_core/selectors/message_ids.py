@@ -24,17 +24,17 @@ NO_PREFIX: Final = "ID:AMQP_NO_PREFIX:"
 TYPED: Final = (BINARY, ULONG, UUID_, STRING, NO_PREFIX)
 
 
-def plain(said: str) -> str | int:
+def plain(text: str) -> str | int:
     """Return an id that a client has written, as `comparable` returns it."""
-    kind = next((each for each in TYPED if said.startswith(each)), "")
-    rest = said.removeprefix(kind)
+    kind = next((each for each in TYPED if text.startswith(each)), "")
+    rest = text.removeprefix(kind)
     if kind == ULONG and rest.isascii() and rest.isdigit():
         return int(rest)
     if kind == BINARY:
         return BINARY + rest.upper()
     if kind == UUID_:
         return rest.lower()
-    return rest if kind in (STRING, NO_PREFIX) else said
+    return rest if kind in (STRING, NO_PREFIX) else text
 
 
 def comparable(id: Value) -> Value:

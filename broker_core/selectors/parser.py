@@ -177,8 +177,8 @@ class SelectorParser(TokenReader):
 
     operations: ClassVar[Operations] = ARITHMETIC
 
-    def __init__(self, found: Iterable[Token]) -> None:
-        super().__init__(found)
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        super().__init__(tokens)
         self._depth = 0
 
     def whole(self) -> ConditionNode:
@@ -293,8 +293,8 @@ class SelectorParser(TokenReader):
         number = self._expression(SIGNING, NUMBER)
         if token.symbol == "+":
             return Arithmetic(number, self.operations)
-        said = number.said if isinstance(number, Literal) else ""
-        return Negative(number) if isinstance(said, str) else Literal(-said)
+        value = number.said if isinstance(number, Literal) else ""
+        return Negative(number) if isinstance(value, str) else Literal(-value)
 
     def _literal(self, token: Token) -> ConditionNode:
         assert not isinstance(token.says, bytes), "selectors have no binary values"
@@ -324,8 +324,8 @@ def id_for(other: ConditionNode, side: ConditionNode) -> ConditionNode:
     return side
 
 
-def plain_id(said: bool | int | float | str) -> bool | int | float | str:
-    return plain(said) if isinstance(said, str) else said
+def plain_id(value: bool | int | float | str) -> bool | int | float | str:
+    return plain(value) if isinstance(value, str) else value
 
 
 def of_kind(kind: str | None, node: ConditionNode, at: int) -> ConditionNode:

@@ -214,19 +214,19 @@ class PcreTranslation:
         elif not text.startswith("(?", at):
             self._groups += 1
             self._begin("(", 1)
-        elif found := NAMED_REFERENCE.match(text, at):
-            self._refer(found)
-        elif found := NAMED_GROUP.match(text, at):
+        elif match := NAMED_REFERENCE.match(text, at):
+            self._refer(match)
+        elif match := NAMED_GROUP.match(text, at):
             self._groups += 1
-            self._begin(f"(?P<{found[1] or found[2]}>", len(found[0]))
-        elif found := CONDITION.match(text, at):
-            self._begin(f"(?({found[1] or found[2] or found[3]})", len(found[0]))
+            self._begin(f"(?P<{match[1] or match[2]}>", len(match[0]))
+        elif match := CONDITION.match(text, at):
+            self._begin(f"(?({match[1] or match[2] or match[3]})", len(match[0]))
         elif opening := next((each for each in PLAIN_GROUPS if text.startswith(each, at)), None):
             self._begin(opening, len(opening))
         elif opening := next((each for each in ASSERTIONS if text.startswith(each, at)), None):
             self._assertion(opening)
-        elif found := OPTION_GROUP.match(text, at):
-            self._option_group(found)
+        elif match := OPTION_GROUP.match(text, at):
+            self._option_group(match)
         else:
             raise ExpressionError(f"the group '{text[at : at + 4]}' is not supported")
 
@@ -242,15 +242,15 @@ class PcreTranslation:
         between, end = {"(?<=": (")|(?<=", "))"), "(?<!": (")(?<!", ")")}.get(opening, ("|", ")"))
         self._begin(ASSERTIONS[opening], len(opening), between, end, repeats=False)
 
-    def _option_group(self, found: re.Match[str]) -> None:
-        on, off = found[1], found[2] or ""
+    def _option_group(self, match: re.Match[str]) -> None:
+        on, off = match[1], match[2] or ""
         if wrong := (set(on) | set(off)) - set(OPTIONS + NO_MATTER):
             raise ExpressionError(f"the option '{min(wrong)}' is not supported")
         before = self._options
-        if found[3] == ":":
+        if match[3] == ":":
             self._begin("(?:", 0)
         self._options = (before | set(on)) - set(off) - set(NO_MATTER)
-        self._at += len(found[0])
+        self._at += len(match[0])
 
     def _close(self) -> None:
         if not self._open:
@@ -262,14 +262,14 @@ class PcreTranslation:
     # Repetitions.
 
     def _repetition(self) -> None:
-        found = REPETITION.match(self._text, self._at)
-        assert found is not None
+        match = REPETITION.match(self._text, self._at)
+        assert match is not None
         if not self._may_repeat:
-            raise ExpressionError(f"there is nothing that '{found[0]}' could repeat")
-        if max(int(found[1] or 0), int(found[2] or 0)) > REPEATED_MAX:
+            raise ExpressionError(f"there is nothing that '{match[0]}' could repeat")
+        if max(int(match[1] or 0), int(match[2] or 0)) > REPEATED_MAX:
             raise ExpressionError(f"more than {REPEATED_MAX} repetitions")
-        self._at += len(found[0])
-        self._emit(found[0], may_repeat=False)
+        self._at += len(match[0])
+        self._emit(match[0], may_repeat=False)
 
     # Escapes.
 
@@ -309,18 +309,18 @@ class PcreTranslation:
         return digits is not None and (int(digits[0]) < 10 or int(digits[0]) <= self._groups)
 
     def _reference(self) -> None:
-        if found := NAMED_REFERENCE.match(self._text, self._at):
-            self._refer(found)
-        elif found := NUMBERED_REFERENCE.match(self._text, self._at):
-            number = int(found[1] or found[2])
-            self._at = found.end()
+        if match := NAMED_REFERENCE.match(self._text, self._at):
+            self._refer(match)
+        elif match := NUMBERED_REFERENCE.match(self._text, self._at):
+            number = int(match[1] or match[2])
+            self._at = match.end()
             self._refer_to(number if number > 0 else self._groups + 1 + number)
         else:
             raise ExpressionError("references to groups as expressions are not supported")
 
-    def _refer(self, found: re.Match[str]) -> None:
-        self._at = found.end()
-        name = next(each for each in found.groups() if each is not None)
+    def _refer(self, match: re.Match[str]) -> None:
+        self._at = match.end()
+        name = next(each for each in match.groups() if each is not None)
         self._emit(self._in_case(f"(?P={name})"))
 
     def _refer_to(self, number: int) -> None:
@@ -337,12 +337,12 @@ class PcreTranslation:
             return ranges if letter.islower() else others(ranges)
         if letter not in ("p", "P"):
             return None
-        found = PROPERTY.match(self._text, self._at)
-        if found is None:
+        match = PROPERTY.match(self._text, self._at)
+        if match is None:
             raise ExpressionError(f"the property after \\{letter} is malformed")
-        self._at = found.end()
-        ranges = with_property(found[2] or found[3])
-        return others(ranges) if (letter == "P") != (found[1] == "^") else ranges
+        self._at = match.end()
+        ranges = with_property(match[2] or match[3])
+        return others(ranges) if (letter == "P") != (match[1] == "^") else ranges
 
     def _escaped_character(self) -> int:
         """Return the one character that an escape stands for, and go on after it."""
@@ -350,12 +350,12 @@ class PcreTranslation:
         letter = text[at + 1 : at + 2]
         if not letter:
             raise ExpressionError("it ends with a backslash")
-        if found := HEXADECIMAL.match(text, at):
-            self._at = found.end()
-            return self._code(int(found[1] or found[2] or "0", 16))
-        if found := OCTAL.match(text, at):
-            self._at = found.end()
-            return self._code(int(found[1] or found[2], 8))
+        if match := HEXADECIMAL.match(text, at):
+            self._at = match.end()
+            return self._code(int(match[1] or match[2] or "0", 16))
+        if match := OCTAL.match(text, at):
+            self._at = match.end()
+            return self._code(int(match[1] or match[2], 8))
         self._at += 2
         if letter == "c":
             self._at += 1
@@ -426,12 +426,12 @@ class PcreTranslation:
         return self._single()
 
     def _several(self) -> Ranges | None:
-        if found := POSIX.match(self._text, self._at):
-            if found[2] not in POSIX_CLASSES:
-                raise ExpressionError(f"there is no POSIX class [:{found[2]}:]")
-            self._at = found.end()
-            ranges = joined(self._folded(POSIX_CLASSES[found[2]]))
-            return others(ranges) if found[1] else ranges
+        if match := POSIX.match(self._text, self._at):
+            if match[2] not in POSIX_CLASSES:
+                raise ExpressionError(f"there is no POSIX class [:{match[2]}:]")
+            self._at = match.end()
+            ranges = joined(self._folded(POSIX_CLASSES[match[2]]))
+            return others(ranges) if match[1] else ranges
         if re.match(r"\[([.=]).*?\1\]", self._text[self._at :]):
             raise ExpressionError("POSIX collating elements are not supported")
         return self._escaped_class() if self._text[self._at] == "\\" else None

@@ -89,12 +89,12 @@ def properties_filter(fields: Mapping[str, Value]) -> Selector:
     Raises PreconditionFailed.
     """
     conditions: list[ConditionNode] = []
-    for said, value in _few(fields).items():
-        name = said.replace("-", "_")
+    for part, value in _few(fields).items():
+        name = part.replace("-", "_")
         if name not in PROPERTIES:
-            raise PreconditionFailed(f"there is no property '{said[:60]}'")
+            raise PreconditionFailed(f"there is no property '{part[:60]}'")
         if value is not None:
-            conditions.append(_condition(Field(name), said, value))
+            conditions.append(_condition(Field(name), part, value))
     return Selector(f"properties {sorted(fields)}", AllOf(conditions))
 
 
@@ -113,20 +113,20 @@ def _few(fields: Mapping[str, Value]) -> Mapping[str, Value]:
     return fields
 
 
-def _condition(name: HeaderField | Field, said: str, value: Value) -> ConditionNode:
+def _condition(name: HeaderField | Field, text: str, value: Value) -> ConditionNode:
     reference = comparable(value)
     if reference is None:
         raise PreconditionFailed(
-            f"'{said[:60]}' cannot be compared with a value of type '{type_name(value)}'"
+            f"'{text[:60]}' cannot be compared with a value of type '{type_name(value)}'"
         )
     if not isinstance(reference, bytes):
         return Same(name, reference)
     if len(reference) > OCTETS_MAX:
-        raise PreconditionFailed(f"the value of '{said[:60]}' has more than {OCTETS_MAX} bytes")
+        raise PreconditionFailed(f"the value of '{text[:60]}' has more than {OCTETS_MAX} bytes")
     if not isinstance(value, str) or not value.startswith("&"):
         return Same(name, reference)
     if value.startswith(("&p:", "&s:")):
         return Affix(name, reference[3:], value.startswith("&s:"))
     if value.startswith("&&"):
         return Same(name, reference[1:])
-    raise PreconditionFailed(f"the value of '{said[:60]}' begins with a modifier that is not &p:, &s: or &&")
+    raise PreconditionFailed(f"the value of '{text[:60]}' begins with a modifier that is not &p:, &s: or &&")

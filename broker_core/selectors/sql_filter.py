@@ -77,15 +77,15 @@ def sql_tokens(text: str) -> Iterator[Token]:
     """Yield the tokens of a text, then the end. Raises PreconditionFailed."""
     at = count = 0
     while at < len(text):
-        found = TOKEN.match(text, at)
-        if found is None:
+        match = TOKEN.match(text, at)
+        if match is None:
             quoted = text[at] in "'\"["
             raise wrong(at, "a quotation has no end" if quoted else f"'{text[at : at + 9]}' is no word")
-        if found.lastgroup != "space":
+        if match.lastgroup != "space":
             if (count := count + 1) > TOKENS_MAX:
                 raise PreconditionFailed(f"it has more than {TOKENS_MAX} words and signs")
-            yield _token(at, str(found.lastgroup), found[0])
-        at = found.end()
+            yield _token(at, str(match.lastgroup), match[0])
+        at = match.end()
     yield Token(at, END)
 
 

@@ -46,8 +46,8 @@ class Token:
 class TokenReader:
     """The tokens of one text, of which the last is the end, for a recursive-descent parser."""
 
-    def __init__(self, found: Iterable[Token]) -> None:
-        self._tokens = list(found)
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        self._tokens = list(tokens)
         self._at = 0
 
     @property
@@ -66,13 +66,13 @@ def tokens(text: str) -> Iterator[Token]:
     """Yield the tokens of a text, then the end. Raises PreconditionFailed."""
     at = 0
     while at < len(text):
-        found = TOKEN.match(text, at)
-        if found is None:
+        match = TOKEN.match(text, at)
+        if match is None:
             quoted = text[at] in "'\""
             raise wrong(at, "a quotation has no end" if quoted else f"'{text[at : at + 9]}' is no word")
-        if found.lastgroup != "space":
-            yield _token(at, str(found.lastgroup), found[0])
-        at = found.end()
+        if match.lastgroup != "space":
+            yield _token(at, str(match.lastgroup), match[0])
+        at = match.end()
     yield Token(at, END)
 
 

@@ -160,8 +160,8 @@ def sealed(
     octets = HEADER_OCTETS + len(payload)
     if octets >= OCTETS_MAX:
         raise ValueError(TOO_LARGE)
-    said = (MAGIC, version, flags, 0, octets, count, first, arrived)
-    header = HEADER.pack(*said, *sizes, crc32(payload), len(bits), crc32(bits) if bits else 0)
+    facts = (MAGIC, version, flags, 0, octets, count, first, arrived)
+    header = HEADER.pack(*facts, *sizes, crc32(payload), len(bits), crc32(bits) if bits else 0)
     return b"".join((header, CHECKSUM.pack(crc32(header)), payload))
 
 
@@ -221,8 +221,8 @@ def origin_of(message: Message) -> bytes:
 
 def _origin(message: Message, notes: Notes) -> bytes:
     """Encode an origin with notes as JSON. The offset is left out: the message's place in the block implies it."""
-    said = origin_said(message, _noted(notes, None))
-    return json.dumps([*said, message.exchange, message.key], separators=(",", ":")).encode()
+    value = origin_said(message, _noted(notes, None))
+    return json.dumps([*value, message.exchange, message.key], separators=(",", ":")).encode()
 
 
 def _noted(notes: Notes | None, offset: int | None) -> Notes:
@@ -282,16 +282,16 @@ def header(octets: bytes | bytearray | memoryview[int], at: int = 0) -> BlockHea
     end = at + HEADER.size
     if CHECKSUM.unpack_from(octets, end)[0] != crc32(memoryview(octets)[at:end]):
         raise DamagedError("the checksum of a block's header does not fit")
-    magic, version, flags, _, *said = HEADER.unpack_from(octets, at)
+    magic, version, flags, _, *numbers = HEADER.unpack_from(octets, at)
     if magic != MAGIC:
         raise DamagedError("there is no block where one should be")
     if version != version_of(flags) or flags & ~FLAGS:
         raise DamagedError(f"a block has format {version} with flags {flags}, this is {NEWER}")
     found = BlockHeader()
     found.flags = flags
-    found.octets, found.count, found.first, found.arrived, found.origins = said[:5]
-    found.origins_octets, found.properties_octets, found.bodies_octets, found.checksum = said[5:9]
-    found.filter_octets, found.filter_checksum = said[9:] if flags & FILTER else (0, 0)
+    found.octets, found.count, found.first, found.arrived, found.origins = numbers[:5]
+    found.origins_octets, found.properties_octets, found.bodies_octets, found.checksum = numbers[5:9]
+    found.filter_octets, found.filter_checksum = numbers[9:] if flags & FILTER else (0, 0)
     found.next = found.first + found.count
     if found.filter_octets > FILTER_MAX or found.octets < HEADER_OCTETS + found.filter_octets:
         raise DamagedError("the header of a block contradicts itself")
@@ -427,11 +427,11 @@ def pieces(octets: memoryview[int], ends: Column) -> list[bytes]:
     return [whole[begin:end] for begin, end in pairwise(bounds)]
 
 
-def kinds_of(said: list[list[object]], encoding_of: EncodingOf) -> list[Kind]:
+def kinds_of(rows: list[list[object]], encoding_of: EncodingOf) -> list[Kind]:
     """Decode origins. Consecutive ones often differ only in their keys."""
     kinds: list[Kind] = []
     last: list[object] = []
-    for *known, exchange, key in said:
+    for *known, exchange, key in rows:
         if known != last:
             last, origin = known, cast(Origin, tuple(known))
             encoding = encoding_named(origin[0], encoding_of)

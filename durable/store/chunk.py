@@ -249,10 +249,10 @@ def _head(message: Message) -> tuple[bytes, bytes]:
 
 
 def _written_head(origin: str, message: Message) -> tuple[bytes, bytes]:
-    said = origin.encode()
+    octets = origin.encode()
     exchange = message.exchange.encode("utf-8", "surrogatepass")
     key = message.key.encode("utf-8", "surrogatepass")
-    return HEAD_LENGTHS.pack(len(said), len(exchange), len(key)), said + exchange + key
+    return HEAD_LENGTHS.pack(len(octets), len(exchange), len(key)), octets + exchange + key
 
 
 # Reading.

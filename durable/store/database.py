@@ -137,9 +137,9 @@ def _check_format(connection: sqlite3.Connection, file: Path) -> None:
             f"{file} has format {number}, and this version of Leveret knows formats up to {FORMAT_MAX}: "
             "it was written by a newer version; use that one"
         )
-    said = connection.execute("select sql from sqlite_schema where sql is not null").fetchall()
+    value = connection.execute("select sql from sqlite_schema where sql is not null").fetchall()
     schema = {sql.encode() for sql in SCHEMA[file.name]}
-    if number not in range(FORMAT, FORMAT_MAX + 1) or {sql for (sql,) in said} != schema:
+    if number not in range(FORMAT, FORMAT_MAX + 1) or {sql for (sql,) in value} != schema:
         raise BadFolder(f"{file} is damaged: its tables are not those of format {FORMAT}. {REMEDY}.")
 
 

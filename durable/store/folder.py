@@ -62,8 +62,8 @@ def _locked(path: Path) -> int:
         raise BadFolder(f"the data folder {path} cannot be used: {file}: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        said = f"{os.getpid()}\n".encode()
-        os.ftruncate(lock, os.pwrite(lock, said, 0))  # writing first, it needs no room except its own
+        octets = f"{os.getpid()}\n".encode()
+        os.ftruncate(lock, os.pwrite(lock, octets, 0))  # writing first, it needs no room except its own
     except OSError as error:
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         os.close(lock)

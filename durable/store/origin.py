@@ -77,12 +77,12 @@ def notes_said(notes: Notes | None) -> list[object] | None:
         [d.queue, d.reason, d.count, d.first_time, d.last_time, d.exchange, d.keys, d.ttl_ms]
         for d in notes.deaths
     ]
-    said: list[object] = [deaths, notes.first_death, notes.last_death, notes.offset]
+    fields: list[object] = [deaths, notes.first_death, notes.last_death, notes.offset]
     if notes.reached or notes.is_repeat:
-        said.append(notes.reached)
+        fields.append(notes.reached)
     if notes.is_repeat:
-        said.append(True)
-    return said
+        fields.append(True)
+    return fields
 
 
 def encoding_named(name: str, encoding_of: EncodingOf) -> Encoding:
@@ -99,11 +99,11 @@ def facts_of(origin: Origin) -> Facts:
     return Facts(durable, priority, ttl_ms, user_id, reply_to, tuple(cc), tuple(bcc), has_headers)
 
 
-def notes_of(said: list[object] | None) -> Notes | None:
+def notes_of(rows: list[object] | None) -> Notes | None:
     """Decode the result of `notes_said`."""
-    if said is None:
+    if rows is None:
         return None
-    deaths, first_death, last_death, offset, *more = said
+    deaths, first_death, last_death, offset, *more = rows
     notes = Notes()
     assert isinstance(deaths, list)
     notes.deaths = tuple(
@@ -118,8 +118,8 @@ def notes_of(said: list[object] | None) -> Notes | None:
     return notes
 
 
-def _address(said: object) -> tuple[str, str, str] | None:
-    if not isinstance(said, list):
+def _address(value: object) -> tuple[str, str, str] | None:
+    if not isinstance(value, list):
         return None
-    reason, queue, exchange = said
+    reason, queue, exchange = value
     return reason, queue, exchange

@@ -56,10 +56,10 @@ class ObjectRecord:
 
     __slots__ = ("_said",)
 
-    def __init__(self, said: Json) -> None:
-        if not isinstance(said, dict):
+    def __init__(self, value: Json) -> None:
+        if not isinstance(value, dict):
             raise Unreadable("it is no record")
-        self._said: dict[str, Json] = said
+        self._said: dict[str, Json] = value
 
     def has(self, name: str) -> bool:
         return name in self._said
@@ -76,26 +76,26 @@ class ObjectRecord:
         return None if self.json(name) is None else self.text(name)
 
     def texts(self, name: str) -> list[str]:
-        said = self.json(name)
-        if isinstance(said, str) or not isinstance(said, Sequence):
+        value = self.json(name)
+        if isinstance(value, str) or not isinstance(value, Sequence):
             raise Unreadable(f"'{name}' is no list")
-        return [read_text(each) for each in said]
+        return [read_text(each) for each in value]
 
     def table(self, name: str) -> Table:
         return read_table(self.json(name))
 
     def flag(self, name: str, otherwise: bool | None = None) -> bool:
         """Return a boolean field; `otherwise` is its value if an earlier version has not written it."""
-        said = self.json(name) if otherwise is None else self._said.get(name, otherwise)
-        if not isinstance(said, bool):
+        value = self.json(name) if otherwise is None else self._said.get(name, otherwise)
+        if not isinstance(value, bool):
             raise Unreadable(f"'{name}' is neither true nor false")
-        return said
+        return value
 
     def whole(self, name: str) -> int:
-        said = self.json(name)
-        if isinstance(said, bool) or not isinstance(said, int):
+        value = self.json(name)
+        if isinstance(value, bool) or not isinstance(value, int):
             raise Unreadable(f"'{name}' is no whole number")
-        return said
+        return value
 
     def optional_whole(self, name: str) -> int | None:
         return None if self.json(name) is None else self.whole(name)

@@ -153,8 +153,8 @@ class RedoLog:
 
     def _say(self, magic: bytes) -> None:
         claim = os.urandom(CLAIM_OCTETS)
-        said = _sealed(HEADER, magic, self._folder, self._round).ljust(CLAIM_AT, b"\0") + claim
-        write_all(self._file, said.ljust(SECTOR, b"\0"), 0)
+        answer = _sealed(HEADER, magic, self._folder, self._round).ljust(CLAIM_AT, b"\0") + claim
+        write_all(self._file, answer.ljust(SECTOR, b"\0"), 0)
         self._claim = claim  # once it is there: without room the one before stays
 
     def remove(self) -> None:
@@ -281,8 +281,8 @@ def _commit_at(octets: bytes, at: int, round_: bytes, place: int) -> tuple[Commi
         commit.settled = {first: taker.take(length) for first, length in bits}
         if crc32(octets[at + HEAD.size : taker.at]) != checksum:
             return None
-        for (first, _, length), said in zip(sizes, entries, strict=True):
-            made.append(Chunk(first, said, taker.take(length)))
+        for (first, _, length), value in zip(sizes, entries, strict=True):
+            made.append(Chunk(first, value, taker.take(length)))
             if not _is_good(made[-1]):
                 return None
     except DamagedError:

@@ -244,9 +244,9 @@ def segments(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, Span
     columns = "stream, first, next, octets, bodies, begun, last, checksum"
     for place, *rest in rows(database, "segments", "place", columns, say):
         assert isinstance(place, int)
-        said = [each for each in rest if isinstance(each, int) and each >= 0]
-        if len(said) == 8 and segment_checksum(place, *said[:7]) == said[7]:
-            yield place, Span(*said[:7])
+        numbers = [each for each in rest if isinstance(each, int) and each >= 0]
+        if len(numbers) == 8 and segment_checksum(place, *numbers[:7]) == numbers[7]:
+            yield place, Span(*numbers[:7])
         else:
             say(f"segment {place}{_of_stream(rest)}: its row is damaged")
             yield place, None

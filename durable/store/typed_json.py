@@ -111,9 +111,9 @@ def read(json: Json) -> Value:
     """Decode a value. Raises Unreadable."""
     if isinstance(json, dict):  # checked before abstract classes, which are slow
         if len(json) == 1:
-            [(sign, said)] = json.items()
+            [(sign, value)] = json.items()
             if sign.startswith(SIGN):
-                return _signed(sign, said)
+                return _signed(sign, value)
         return {name: read(item) for name, item in json.items()}
     if isinstance(json, list):
         return [read(item) for item in json]
@@ -139,42 +139,42 @@ def read_text(json: Json) -> str:
     raise Unreadable("there is no text where some should be")
 
 
-def _signed(sign: str, said: Json) -> Value:
+def _signed(sign: str, value: Json) -> Value:
     reader = READERS.get(sign)
     if reader is None:
         raise Unreadable(f"the type {sign} is unknown")
     try:
-        return reader(said)
+        return reader(value)
     except (ValueError, TypeError, InvalidOperation):
         raise Unreadable(f"this is no {sign}") from None
 
 
 def _whole(kind: type[int]) -> Callable[[Json], Value]:
-    def reader(said: Json) -> Value:
-        if isinstance(said, bool) or not isinstance(said, int):
+    def reader(value: Json) -> Value:
+        if isinstance(value, bool) or not isinstance(value, int):
             raise Unreadable("no whole number")
-        return kind(said)
+        return kind(value)
 
     return reader
 
 
-def _pairs(said: Json) -> Value:
+def _pairs(value: Json) -> Value:
     table: dict[str, Value] = {}
-    for pair in _list(said):
+    for pair in _list(value):
         name, item = _list(pair)
         table[read_text(name)] = read(item)
     return table
 
 
-def _list(said: Json) -> Sequence[Json]:
-    if isinstance(said, Sequence) and not isinstance(said, str):
-        return said
+def _list(value: Json) -> Sequence[Json]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return value
     raise Unreadable("no list")
 
 
-def _string(said: Json) -> str:
-    if isinstance(said, str):
-        return said
+def _string(value: Json) -> str:
+    if isinstance(value, str):
+        return value
     raise Unreadable("no string")
 
 

@@ -177,15 +177,15 @@ class _Look:
             self._report.objects += 1
             try:
                 kind, *names = names_in(key)
-                said = json_in(value)
+                text = json_in(value)
             except (Unreadable, ValueError):
                 self._problem(f"the object {key} cannot be read")
                 continue
-            if len(names) == OWNERS.get(kind) and isinstance(said, dict):
-                number = said.get("number")
+            if len(names) == OWNERS.get(kind) and isinstance(text, dict):
+                number = text.get("number")
                 if isinstance(number, int) and number:
                     self._owners[number] = (kind, names[0], " of ".join(names[:0:-1]))
-                held = said.get("dead_letters")
+                held = text.get("dead_letters")
                 if isinstance(held, int):
                     self._owners[held] = (kind, names[0], f"{names[1]} (dead letters)")
 

@@ -222,9 +222,9 @@ class Federation(Connecting):
         wanted = self._wanted(owner)
         links = self._links[owner]
         for key, link in list(links.items()):
-            asked = wanted.get(key)
-            if asked is None or asked != (link.upstream, link.journey.user):
-                is_other = asked is None or asked[0].of_its_queue != link.upstream.of_its_queue
+            new = wanted.get(key)
+            if new is None or new != (link.upstream, link.journey.user):
+                is_other = new is None or new[0].of_its_queue != link.upstream.of_its_queue
                 links.pop(key).end(removes=is_other)
                 if isinstance(link, QueueLink):
                     self._demands[link.feed.queue].remove(link)

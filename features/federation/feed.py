@@ -87,12 +87,12 @@ class ExchangeFeed:
     @property
     def queue_arguments(self) -> Table:
         upstream = self.upstream
-        asked: dict[str, Value] = {PURPOSE: FEDERATION, "x-queue-type": upstream.queue_type}
+        arguments: dict[str, Value] = {PURPOSE: FEDERATION, "x-queue-type": upstream.queue_type}
         if upstream.expires_ms is not None:
-            asked["x-expires"] = upstream.expires_ms
+            arguments["x-expires"] = upstream.expires_ms
         if upstream.ttl_ms is not None:
-            asked["x-message-ttl"] = upstream.ttl_ms
-        return asked
+            arguments["x-message-ttl"] = upstream.ttl_ms
+        return arguments
 
     @property
     def internal_arguments(self) -> Table:

@@ -78,28 +78,28 @@ def upstream_of(name: str, value: Json, settings: Mapping[str, Json] | None = No
     given = object_in(value, "an upstream")
     for key in given:
         require_known(key, KEYS)
-    said = ParameterReader({**given, **(settings or {})})
-    prefetch, reconnect_s = said.prefetch("prefetch-count"), said.reconnect_s()
-    hops = said.number("max-hops", MAX_HOPS, HOPS_MAX)
+    parameter = ParameterReader({**given, **(settings or {})})
+    prefetch, reconnect_s = parameter.prefetch("prefetch-count"), parameter.reconnect_s()
+    hops = parameter.number("max-hops", MAX_HOPS, HOPS_MAX)
     if hops != int(hops) or hops < 1:
         raise PreconditionFailed("key 'max-hops' should be a whole number from 1")
-    said.one_of("channel-use-mode", "multiple", "multiple", "single")
+    parameter.one_of("channel-use-mode", "multiple", "multiple", "single")
     return Upstream(
         name,
-        said.uris("uri"),
-        said.text("exchange") or None,
-        said.text("queue") or None,
-        said.text("consumer-tag") or f"federation-link-{name}"[:255],
+        parameter.uris("uri"),
+        parameter.text("exchange") or None,
+        parameter.text("queue") or None,
+        parameter.text("consumer-tag") or f"federation-link-{name}"[:255],
         prefetch,
         reconnect_s,
         int(hops),
-        said.count("expires"),
-        said.count("message-ttl"),
-        said.one_of("queue-type", "classic", "classic", "quorum"),
-        said.flag("trust-user-id"),
-        said.ack_mode(),
-        said.flag("bind-nowait"),
-        said.one_of("resource-cleanup-mode", "default", "default", NEVER) != NEVER,
+        parameter.count("expires"),
+        parameter.count("message-ttl"),
+        parameter.one_of("queue-type", "classic", "classic", "quorum"),
+        parameter.flag("trust-user-id"),
+        parameter.ack_mode(),
+        parameter.flag("bind-nowait"),
+        parameter.one_of("resource-cleanup-mode", "default", "default", NEVER) != NEVER,
     )
 
 

@@ -104,19 +104,19 @@ class Release(Publisher):
         found = self._lease.log
         found.raw(self._lease.first, found.committed, READ_OCTETS, self._arrived)
 
-    def _arrived(self, found: bytes | Exception) -> None:
+    def _arrived(self, result: bytes | Exception) -> None:
         from leveret.durable.store.contract import DamagedError
 
         if self._over:
             return
-        if isinstance(found, bytes):
-            self._blocks, self._blocks_at = found, 0
+        if isinstance(result, bytes):
+            self._blocks, self._blocks_at = result, 0
             self._soon(self._go_on)
-        elif isinstance(found, DamagedError) and found.next is not None:
-            self._lease.pass_over(min(found.next, self._lease.log.next))
+        elif isinstance(result, DamagedError) and result.next is not None:
+            self._lease.pass_over(min(result.next, self._lease.log.next))
             self._soon(self._join)
         else:
-            self.end(UnreadableRows(f"{self._lease.described} cannot be read: {found}"))
+            self.end(UnreadableRows(f"{self._lease.described} cannot be read: {result}"))
 
     def _unpacks(self) -> bool:
         """Make deliveries of the next block that was read; False if there is none. Raises DamagedError."""

@@ -165,7 +165,7 @@ class Player:
 
     # Topology.
 
-    def _begin(self, said: ObjectRecord, record: SessionRecord) -> None:
+    def _begin(self, content: ObjectRecord, record: SessionRecord) -> None:
         """Forget what was there: everything is described anew after a gap, and in each file."""
         if self._has_begun:
             for played in self._queues.values():
@@ -188,25 +188,25 @@ class Player:
         self._queues.clear()
         self._unsettled.clear()
 
-    def _on_topology(self, said: ObjectRecord, record: SessionRecord) -> None:
+    def _on_topology(self, content: ObjectRecord, record: SessionRecord) -> None:
         """Make everything at the beginning; note what there is at the end."""
         if self._topology is not None:
             self._topology = record.fields
             return
         self._topology = record.fields
-        for each in _objects(said.json("policies")):
+        for each in _objects(content.json("policies")):
             self._set_policy(each, operator=False)
-        for each in _objects(said.json("operator_policies")):
+        for each in _objects(content.json("operator_policies")):
             self._set_policy(each, operator=True)
-        for each in _objects(said.json("exchanges")):
+        for each in _objects(content.json("exchanges")):
             self._declare_exchange(each)
-        for each in _objects(said.json("queues")):
+        for each in _objects(content.json("queues")):
             self._declare_queue(each)
-        for each in _objects(said.json("bindings")):
+        for each in _objects(content.json("bindings")):
             self._bind(each.text("source"), each.text("to"), each.text("destination"), each)
 
-    def _on_event(self, said: ObjectRecord, record: SessionRecord) -> None:
-        name, facts = said.text("event"), ObjectRecord(said.json("facts"))
+    def _on_event(self, content: ObjectRecord, record: SessionRecord) -> None:
+        name, facts = content.text("event"), ObjectRecord(content.json("facts"))
         host, policies = self.host, self.host.broker.policies
         if name == "exchange.created":
             self._declare_exchange(facts)
@@ -234,8 +234,8 @@ class Player:
             clear(host.name, facts.text("name"))
             host.apply_policies()
 
-    def _declare_exchange(self, said: ObjectRecord) -> None:
-        name, type_ = said.text("name"), said.text("type")
+    def _declare_exchange(self, content: ObjectRecord) -> None:
+        name, type_ = content.text("name"), content.text("type")
         if name in self.host.exchanges:
             return
         broker = self.host.broker
@@ -243,17 +243,17 @@ class Player:
         if kind is None:
             self._refuse(f"exchange '{name}' is of the type '{type_}', which is not installed")
             kind = missing(type_, "it is not installed")
-        flags = said.flag("durable"), said.flag("auto_delete"), said.flag("internal")
-        exchange = Exchange(self.host, name, kind, *flags, said.table("arguments"))
+        flags = content.flag("durable"), content.flag("auto_delete"), content.flag("internal")
+        exchange = Exchange(self.host, name, kind, *flags, content.table("arguments"))
         self.host.add_exchange(exchange)
         if broker.catalogue is not None:
             broker.catalogue.keep(exchange)
 
-    def _declare_queue(self, said: ObjectRecord) -> None:
-        name, arguments = said.text("name"), said.table("arguments")
-        flags = said.flag("durable"), said.flag("exclusive"), said.flag("auto_delete")
+    def _declare_queue(self, content: ObjectRecord) -> None:
+        name, arguments = content.text("name"), content.table("arguments")
+        flags = content.flag("durable"), content.flag("exclusive"), content.flag("auto_delete")
         parse_queue_arguments(name, self.host.name, *flags, arguments)  # refused with its own words
-        selector = said.optional_text("selector") if said.has("selector") else None
+        selector = content.optional_text("selector") if content.has("selector") else None
         queue = self.host.declare_queue(
             name,
             *flags,
@@ -262,13 +262,13 @@ class Player:
             selector=None if selector is None else compile_selector(selector),
             typed=False,
         )
-        if said.flag("paused", False):
+        if content.flag("paused", False):
             self.host.pause_queue(queue, True)
         self._queues[name] = PlayedQueue(queue)
 
-    def _bind(self, source: str, kind: str, name: str, said: ObjectRecord) -> None:
-        key = said.text("key" if said.has("key") else "routing_key")
-        self.host.bind(self.host.exchange(source), self._end(kind, name), key, said.table("arguments"))
+    def _bind(self, source: str, kind: str, name: str, content: ObjectRecord) -> None:
+        key = content.text("key" if content.has("key") else "routing_key")
+        self.host.bind(self.host.exchange(source), self._end(kind, name), key, content.table("arguments"))
 
     def _unbind(self, facts: ObjectRecord) -> None:
         source = self.host.exchanges.get(facts.text("source_name"))
@@ -282,14 +282,14 @@ class Player:
     def _end(self, kind: str, name: str) -> Destination:
         return self.host.exchange(name) if kind == "exchange" else self.host.queue(name)
 
-    def _set_policy(self, said: ObjectRecord, operator: bool) -> None:
-        apply_to = said.text("apply_to" if said.has("apply_to") else "apply-to")
+    def _set_policy(self, content: ObjectRecord, operator: bool) -> None:
+        apply_to = content.text("apply_to" if content.has("apply_to") else "apply-to")
         policy = Policy(
-            said.text("name"),
+            content.text("name"),
             self.host.name,
-            said.text("pattern"),
-            said.table("definition"),
-            said.whole("priority"),
+            content.text("pattern"),
+            content.table("definition"),
+            content.whole("priority"),
             ApplyTo(apply_to),
         )
         policies = self.host.broker.policies
@@ -298,20 +298,20 @@ class Player:
 
     # Messages.
 
-    def _on_content(self, said: ObjectRecord, record: SessionRecord) -> None:
-        played = self._queues[said.text("queue")]
+    def _on_content(self, content: ObjectRecord, record: SessionRecord) -> None:
+        played = self._queues[content.text("queue")]
         message = read(record.raw, self._encoding_of)
-        played.begin_with(said.whole("position"), message, said.flag("redelivered"))
+        played.begin_with(content.whole("position"), message, content.flag("redelivered"))
 
-    def _on_ready(self, said: ObjectRecord, record: SessionRecord) -> None:
-        unsettled = said.json("unsettled")
+    def _on_ready(self, content: ObjectRecord, record: SessionRecord) -> None:
+        unsettled = content.json("unsettled")
         if isinstance(unsettled, dict):
             self._unsettled = {name: count for name, count in unsettled.items() if isinstance(count, int)}
 
-    def _on_published(self, said: ObjectRecord, record: SessionRecord) -> None:
+    def _on_published(self, content: ObjectRecord, record: SessionRecord) -> None:
         self.report.published += 1
         message = read(record.raw, self._encoding_of)
-        self._message, self._serial = message, said.whole("serial")
+        self._message, self._serial = message, content.whole("serial")
         exchange = self.host.exchanges.get(message.exchange)
         if (
             exchange is None
@@ -319,7 +319,7 @@ class Player:
             or (self._seed is None and _draws(type(exchange.type)))
         ):
             return
-        recorded = said.texts("queues")
+        recorded = content.texts("queues")
         now = [queue.name for queue in self.host.broker.route(exchange, message).queues]
         if now != recorded:
             self.report.rerouted += 1
@@ -327,45 +327,45 @@ class Player:
             for name in now:
                 self._queues[name].enter(None, message, False)
 
-    def _on_entered(self, said: ObjectRecord, record: SessionRecord) -> None:
-        played = self._queues[said.text("queue")]
+    def _on_entered(self, content: ObjectRecord, record: SessionRecord) -> None:
+        played = self._queues[content.text("queue")]
         if record.raw:
             message: Message | None = read(record.raw, self._encoding_of)
         else:
-            message = self._message if said.whole("serial") == self._serial else None
+            message = self._message if content.whole("serial") == self._serial else None
             if self._seed is not None and message is not None and message.notes is None:
                 return  # it went where the exchange sent it
         if message is None:
             raise Unreadable("its message is missing")
-        played.enter(said.whole("position"), message, False)
+        played.enter(content.whole("position"), message, False)
 
-    def _on_delivered(self, said: ObjectRecord, record: SessionRecord) -> None:
-        positions = said.json("positions")
+    def _on_delivered(self, content: ObjectRecord, record: SessionRecord) -> None:
+        positions = content.json("positions")
         assert isinstance(positions, list), "delivered messages are a list"
         self.report.delivered += len(positions)
-        played = self._queues.get(said.text("queue"))
+        played = self._queues.get(content.text("queue"))
         if played is None:
             return
         for position in positions:
             if isinstance(position, int):
                 played.take(position, self._seed is not None)
 
-    def _on_returned(self, said: ObjectRecord, record: SessionRecord) -> None:
-        played = self._queues[said.text("queue")]
-        position = said.whole("position")
-        if played.give_back(position, said.flag("redelivered")) or not record.raw:
+    def _on_returned(self, content: ObjectRecord, record: SessionRecord) -> None:
+        played = self._queues[content.text("queue")]
+        position = content.whole("position")
+        if played.give_back(position, content.flag("redelivered")) or not record.raw:
             return
-        self._count_unknown(said.text("queue"))
-        played.enter(position, read(record.raw, self._encoding_of), said.flag("redelivered"))
+        self._count_unknown(content.text("queue"))
+        played.enter(position, read(record.raw, self._encoding_of), content.flag("redelivered"))
 
-    def _on_left(self, said: ObjectRecord, record: SessionRecord) -> None:
+    def _on_left(self, content: ObjectRecord, record: SessionRecord) -> None:
         self.report.settled += 1
-        played = self._queues.get(said.text("queue"))
-        if played is not None and not played.drop(said.whole("position"), self._seed is not None):
+        played = self._queues.get(content.text("queue"))
+        if played is not None and not played.drop(content.whole("position"), self._seed is not None):
             self._count_unknown(played.queue.name)
 
-    def _on_purged(self, said: ObjectRecord, record: SessionRecord) -> None:
-        if (played := self._queues.get(said.text("queue"))) is not None:
+    def _on_purged(self, content: ObjectRecord, record: SessionRecord) -> None:
+        if (played := self._queues.get(content.text("queue"))) is not None:
             played.purge()
 
     def _count_unknown(self, queue: str) -> None:
@@ -373,19 +373,19 @@ class Player:
         if self._unsettled.get(queue, 0) > 0:
             self._unsettled[queue] -= 1
 
-    def _on_gap(self, said: ObjectRecord, record: SessionRecord) -> None:
+    def _on_gap(self, content: ObjectRecord, record: SessionRecord) -> None:
         self.report.gaps += 1
 
     # The end.
 
-    def _on_listing(self, said: ObjectRecord, record: SessionRecord) -> None:
-        listed = self._listed.setdefault(said.text("queue"), QueueListing())
-        listed.waiting += _digests(said.json("messages"))
-        listed.delayed |= dict(_digests(said.json("delayed"))) if said.has("delayed") else {}
-        listed.unsettled = said.optional_whole("unsettled")
+    def _on_listing(self, content: ObjectRecord, record: SessionRecord) -> None:
+        listed = self._listed.setdefault(content.text("queue"), QueueListing())
+        listed.waiting += _digests(content.json("messages"))
+        listed.delayed |= dict(_digests(content.json("delayed"))) if content.has("delayed") else {}
+        listed.unsettled = content.optional_whole("unsettled")
 
-    def _on_end(self, said: ObjectRecord, record: SessionRecord) -> None:
-        self.report.ended = said.flag("complete")
+    def _on_end(self, content: ObjectRecord, record: SessionRecord) -> None:
+        self.report.ended = content.flag("complete")
 
     def compare(self) -> ReplayReport:
         """Compare topology and queues with what the recording says of its end, and return the report."""
@@ -393,9 +393,9 @@ class Player:
         if not report.ended:
             return report
         found = description.topology_json(self.host)
-        said = self._topology if isinstance(self._topology, dict) else {}
+        definitions = self._topology if isinstance(self._topology, dict) else {}
         for name in found:
-            report.differences += differing(name, said.get(name), found[name])
+            report.differences += differing(name, definitions.get(name), found[name])
         for queue_name, listed in self._listed.items():
             if (played := self._queues.get(queue_name)) is not None:
                 unknown = self._unsettled.get(queue_name, 0)
@@ -553,24 +553,24 @@ class PlayedQueue(QueueObserver):
 
     def differences(self, listed: QueueListing, unknown: int) -> Iterator[str]:
         """Yield sentences about what is not here as a listing says; `unknown` are unacknowledged from the start."""
-        name, said = self.queue.name, listed.waiting
+        name, value = self.queue.name, listed.waiting
         if isinstance(self.queue, WorkQueue):
             positions = {id(delivery): position for position, delivery in self._waiting.items()}
             found = [
                 (positions.get(id(each), each.position), digest(each.message)) for each in self.waiting()
             ]
         else:
-            said, found = self._committed(said)
+            value, found = self._committed(value)
         later = {position: summed for position, summed in found if position in listed.delayed}
         found = [each for each in found if each[0] not in listed.delayed]
-        if len(found) != len(said):
-            yield f"queue '{name}': {len(found)} messages are ready, the recording says {len(said)}"
-        at = next((at for at, (a, b) in enumerate(zip(found, said, strict=False)) if a != b), None)
+        if len(found) != len(value):
+            yield f"queue '{name}': {len(found)} messages are ready, the recording says {len(value)}"
+        at = next((at for at, (a, b) in enumerate(zip(found, value, strict=False)) if a != b), None)
         if at is not None:
             what = (
                 "other content"
-                if found[at][0] == said[at][0]
-                else f"position {said[at][0]}, and here {found[at][0]}"
+                if found[at][0] == value[at][0]
+                else f"position {value[at][0]}, and here {found[at][0]}"
             )
             yield f"queue '{name}': message {at + 1} has {what}"
         if later != listed.delayed:
@@ -583,24 +583,24 @@ class PlayedQueue(QueueObserver):
                     f"the recording says {listed.unsettled}"
                 )
 
-    def _committed(self, said: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    def _committed(self, rows: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
         """Return what a listing of a stream says, and what is here, without messages on their way to the disk.
 
         At the beginning nobody could see them, so that they are missing here; at the end they are not listed.
         """
         known_from = next((each for each in self._offsets if each >= self._content_to), None)
-        said = [each for each in said if each[0] < self._content_to or (known_from or each[0] + 1) <= each[0]]
-        if not said:
+        rows = [each for each in rows if each[0] < self._content_to or (known_from or each[0] + 1) <= each[0]]
+        if not rows:
             return [], []
         summed = [digest(each.message) for each in self.waiting()]
         found = zip(self._offsets[len(self._offsets) - len(summed) :], summed, strict=True)
-        return said, [each for each in found if said[0][0] <= each[0] <= said[-1][0]]
+        return rows, [each for each in found if rows[0][0] <= each[0] <= rows[-1][0]]
 
 
-def differing(kind: str, said: Json, found: Json) -> Iterator[str]:
+def differing(kind: str, value: Json, content: Json) -> Iterator[str]:
     """Yield sentences about objects of one kind that are not on both sides. Their order does not matter."""
-    expected = {text_of(each) for each in said} if isinstance(said, list) else set()
-    there = {text_of(each) for each in found} if isinstance(found, list) else set()
+    expected = {text_of(each) for each in value} if isinstance(value, list) else set()
+    there = {text_of(each) for each in content} if isinstance(content, list) else set()
     for missing_one in sorted(expected - there)[:TOLD_MAX]:
         yield f"{kind.replace('_', ' ')}: missing here: {missing_one}"
     for surplus in sorted(there - expected)[:TOLD_MAX]:
@@ -644,13 +644,13 @@ def _draws(kind: type[ExchangeType]) -> bool:
         return False
 
 
-def _objects(said: Json) -> Iterator[ObjectRecord]:
-    if not isinstance(said, list):
+def _objects(value: Json) -> Iterator[ObjectRecord]:
+    if not isinstance(value, list):
         raise Unreadable("a list is missing")
-    return map(ObjectRecord, said)
+    return map(ObjectRecord, value)
 
 
-def _digests(said: Json) -> list[tuple[int, str]]:
-    if not isinstance(said, list):
+def _digests(value: Json) -> list[tuple[int, str]]:
+    if not isinstance(value, list):
         raise Unreadable("a list is missing")
-    return [(each[0], each[1]) for each in said if isinstance(each, list)]
+    return [(each[0], each[1]) for each in value if isinstance(each, list)]

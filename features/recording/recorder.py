@@ -65,11 +65,11 @@ class Recorder(EventListener):
         self,
         host: VirtualHost,
         writer: RecordingWriter,
-        said: dict[str, Json],
+        fields: dict[str, Json],
         on_full: Callable[[], None],
         memory_max: int = MEMORY_MAX,
     ) -> None:
-        """`said` is what the first record of each file tells besides. `memory_max` is in bytes.
+        """`fields` is what the first record of each file tells besides. `memory_max` is in bytes.
 
         `on_full` is called when the file is full: to call `renew`, or `stop`.
         """
@@ -77,7 +77,7 @@ class Recorder(EventListener):
         self.writer = writer
         self.lost = 0  # things that were not noted, or left out by the writer
         self.gaps = 0
-        self._said = said
+        self._said = fields
         self._on_full = on_full
         self._memory_max = memory_max
         self._broker = host.broker

@@ -87,11 +87,11 @@ class Recordings(EventListener, Guest):
         except OSError as failure:
             raise PreconditionFailed(f"cannot write to {plan.folder}: {failure.strerror}") from None
         operations = self._broker.operations
-        said: dict[str, Json] = {
+        fields: dict[str, Json] = {
             "node": "" if operations is None else operations.name,
             "redacted": plan.redaction.to_json(),
         }
-        recorder = Recorder(host, writer, said, lambda: self._full(host.name))
+        recorder = Recorder(host, writer, fields, lambda: self._full(host.name))
         self._running[host.name] = (recorder, plan)
         recorder.start()
         self._tell("recording.started", recorder)

@@ -73,12 +73,14 @@ class Redaction:
         may_name = self._may_name(properties)
         if not (named or may_name):
             return properties
-        said = encoding.read(properties)
-        if not may_name and all(name not in PARTICULAR and getattr(said, name) is None for name in named):
+        converted = encoding.read(properties)
+        if not may_name and all(
+            name not in PARTICULAR and getattr(converted, name) is None for name in named
+        ):
             return properties
-        secret = matching(said.headers or (), self.headers)
-        headers = {**said.headers, **dict.fromkeys(secret, REDACTED)} if said.headers else None
-        kept = attrs.asdict(said, recurse=False)
+        secret = matching(converted.headers or (), self.headers)
+        headers = {**converted.headers, **dict.fromkeys(secret, REDACTED)} if converted.headers else None
+        kept = attrs.asdict(converted, recurse=False)
         kept["headers"] = headers
         for name in kept.keys() & set(named):
             kept[name] = None

@@ -94,8 +94,8 @@ class RecordingWriter:
         return file
 
     def _run(self) -> None:
-        while (asked := self._batches.get()) is not None:
-            batch, octets, renews = asked
+        while (job := self._batches.get()) is not None:
+            batch, octets, renews = job
             try:
                 if renews:
                     self._renew()

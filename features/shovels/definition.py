@@ -44,36 +44,36 @@ UNSUPPORTED: Final = {
 
 def definition_of(value: Json) -> Definition:
     """Read the value of a parameter. Raises PreconditionFailed for the first thing that is wrong."""
-    said = _known(object_in(value, "a shovel"))
-    ack_mode = said.ack_mode()
+    parameter = _known(object_in(value, "a shovel"))
+    ack_mode = parameter.ack_mode()
     for end in ("src", "dest"):
-        said.one_of(f"{end}-protocol", "amqp091", *SPOKEN)
-    source, destination = said.end("src"), said.end("dest")
+        parameter.one_of(f"{end}-protocol", "amqp091", *SPOKEN)
+    source, destination = parameter.end("src"), parameter.end("dest")
     if (source.queue is None) == (source.exchange is None):
         raise PreconditionFailed("must specify either 'src-queue' or 'src-exchange'")
     if destination.queue is not None and destination.exchange is not None:
         raise PreconditionFailed("cannot specify both 'dest-queue' and 'dest-exchange'")
-    reconnect_s = said.reconnect_s()
+    reconnect_s = parameter.reconnect_s()
     return Definition(
         source,
         destination,
         ack_mode,
-        said.prefetch("src-prefetch-count"),
-        said.table("src-consumer-args"),
-        said.delete_after(),
+        parameter.prefetch("src-prefetch-count"),
+        parameter.table("src-consumer-args"),
+        parameter.delete_after(),
         reconnect_s,
-        said.flag("dest-add-forward-headers"),
-        said.flag("dest-add-timestamp-header"),
+        parameter.flag("dest-add-forward-headers"),
+        parameter.flag("dest-add-timestamp-header"),
     )
 
 
 def _known(value: Mapping[str, Json]) -> ParameterReader:
     """Return the value with today's names of keys. Raises PreconditionFailed for unknown ones."""
-    said: dict[str, Json] = {}
+    fields: dict[str, Json] = {}
     for name, item in value.items():
         key = ALIASES.get(name, name)
         if key in UNSUPPORTED:
             raise PreconditionFailed(f"key '{key}' is not supported: {UNSUPPORTED[key]}")
         require_known(key, KEYS)
-        said[key] = item
-    return ParameterReader(said)
+        fields[key] = item
+    return ParameterReader(fields)

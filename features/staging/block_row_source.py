@@ -73,16 +73,16 @@ class BlockRowSource(RowSource):
             self._asked = offset
             self._log.raw(offset, until, READ_OCTETS, lambda found: self._arrived(offset, found, then))
 
-    def _arrived(self, offset: int, found: bytes | Exception, then: Callable[[], None]) -> None:
+    def _arrived(self, offset: int, result: bytes | Exception, then: Callable[[], None]) -> None:
         if self._asked != offset:
             return
         self._asked = None
-        if isinstance(found, DamagedError):
-            self._hole = range(offset, found.next or offset + 1)
-        elif isinstance(found, Exception) or not found:
+        if isinstance(result, DamagedError):
+            self._hole = range(offset, result.next or offset + 1)
+        elif isinstance(result, Exception) or not result:
             return  # the log has ended, or the node is ending
         else:
-            self._octets, self._at, self._current = found, 0, None
+            self._octets, self._at, self._current = result, 0, None
         then()
 
     def whole(self, offset: int, until: int) -> Whole | None:

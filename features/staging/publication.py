@@ -150,10 +150,10 @@ class Publication:
                 return []
             if sample.notes is not None or (sample.facts.has_headers and NAMED in sample.properties):
                 return []
-            found = host.broker.route(exchange, sample)
-            if not found.lasting or found.handled or found.keepers or queues not in (None, found.queues):
+            route = host.broker.route(exchange, sample)
+            if not route.lasting or route.handled or route.keepers or queues not in (None, route.queues):
                 return []
-            queues = found.queues
+            queues = route.queues
         streams = [queue for queue in queues or () if type(queue) is StreamQueue]
         return streams if len(streams) == len(queues or ()) else []
 

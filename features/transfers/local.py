@@ -226,10 +226,10 @@ class LocalDestination(DestinationEnd):
             self._client = client = client_of(self._journey, self._uri)
             self._exchanges.clear()
             self._revision, self._topology = access, topology
-        found = self._exchanges.get(name)
-        if found is None:
-            found = self._exchanges[name] = client.publish_target(name)
-        return found
+        exchange = self._exchanges.get(name)
+        if exchange is None:
+            exchange = self._exchanges[name] = client.publish_target(name)
+        return exchange
 
     def has_room(self) -> bool:
         broker = self._journey.broker

@@ -161,8 +161,8 @@ class Transfer(EndListener):
     def opened(self, waiting: int | None) -> None:
         self._open += 1
         if waiting is not None and self.remaining is None and self.definition.delete_after is not None:
-            asked = self.definition.delete_after
-            self.remaining = self._to_publish = waiting if isinstance(asked, str) else asked
+            bound = self.definition.delete_after
+            self.remaining = self._to_publish = waiting if isinstance(bound, str) else bound
         self._soon()
 
     def arrived(self, message: Message) -> None:

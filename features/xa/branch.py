@@ -274,16 +274,16 @@ class Branch:
             delivery.queue.accept(delivery)
         self._let_go()
 
-    def _fulfil(self, found: Route, message: Message) -> None:
+    def _fulfil(self, route: Route, message: Message) -> None:
         """Publish a message, unless its exchange drops it as a duplicate."""
         host = self._branches.host
         exchange = host.exchanges.get(message.exchange)
         identity = None if exchange is None else identity_at(exchange, message)
         if exchange is None or exchange.deduplication is None or identity is None:
-            found.fulfil(message)
+            route.fulfil(message)
         elif not drops(exchange, identity):
-            found.fulfil(message)
-            exchange.deduplication.remember(identity, message.facts.durable and found.is_durable)
+            route.fulfil(message)
+            exchange.deduplication.remember(identity, message.facts.durable and route.is_durable)
 
     def _undo(self) -> None:
         if self.state is BranchState.PREPARED:

@@ -48,32 +48,32 @@ def restore(restoration: Restoration, names: Names, record: ObjectRecord) -> Non
 
 def outline_in(record: ObjectRecord) -> Outline:
     accepted = tuple((first, second) for first, second in map(wholes, pairs(record.json("accepted"), 2)))
-    paths = tuple(path_in(said) for said in pairs(record.json("paths"), 3))
+    paths = tuple(path_in(value) for value in pairs(record.json("paths"), 3))
     return Outline(accepted, paths)
 
 
-def path_in(said: list[Json]) -> Path:
-    queues, keepers, handled = said
+def path_in(rows: list[Json]) -> Path:
+    queues, keepers, handled = rows
     if not isinstance(keepers, list) or not isinstance(handled, bool):
         raise Unreadable("one of its paths is not valid")
     return Path(tuple(wholes(queues)), tuple(read_text(name) for name in keepers), handled)
 
 
-def pairs(said: Json, length: int) -> list[list[Json]]:
+def pairs(value: Json, length: int) -> list[list[Json]]:
     """Return a list of lists with `length` elements each. Raises Unreadable if it is something else."""
-    if not isinstance(said, list):
+    if not isinstance(value, list):
         raise Unreadable("a list is missing")
-    found = [each for each in said if isinstance(each, list) and len(each) == length]
-    if len(found) < len(said):
+    found = [each for each in value if isinstance(each, list) and len(each) == length]
+    if len(found) < len(value):
         raise Unreadable(f"a list has something else than lists of {length}")
     return found
 
 
-def wholes(said: Json) -> list[int]:
-    if not isinstance(said, list):
+def wholes(value: Json) -> list[int]:
+    if not isinstance(value, list):
         raise Unreadable("a list is missing")
-    found = [each for each in said if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
-    if len(found) < len(said):
+    found = [each for each in value if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
+    if len(found) < len(value):
         raise Unreadable("a list has something else than whole numbers")
     return found
 

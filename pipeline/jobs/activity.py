@@ -90,10 +90,10 @@ def _java(environ: Mapping[str, str]) -> str:
     found = shutil.which("java", path=environ.get("PATH"))
     home = environ.get("JAVA_HOME") or (str(Path(found).resolve().parents[1]) if found else "")
     try:
-        said = JAVA_VERSION.search((Path(home) / "release").read_text()) if home else None
+        value = JAVA_VERSION.search((Path(home) / "release").read_text()) if home else None
     except OSError:
-        said = None
-    return f"Java {said[1]}" if said else "Java"
+        value = None
+    return f"Java {value[1]}" if value else "Java"
 
 
 class SparkLog:
@@ -107,7 +107,7 @@ class SparkLog:
         """Return how many rows no queue has taken: processes of Spark's commit, and tell of it only there."""
         with self.file.open("rb") as log:
             log.seek(self._begin)
-            return sum(int(found[1]) for line in log if (found := NO_QUEUE.search(line)))
+            return sum(int(match[1]) for line in log if (match := NO_QUEUE.search(line)))
 
 
 @contextmanager

@@ -29,14 +29,14 @@ from leveret.pipeline.progress import PartitionLag, QueryProgress
 from leveret.pipeline.reader import rows_of
 
 
-def file_name(asked: Range) -> str:
+def file_name(wanted: Range) -> str:
     """Return what the names of the data files of a range begin with."""
-    return f"{asked.partition}-{asked.first}-{asked.until}"
+    return f"{wanted.partition}-{wanted.first}-{wanted.until}"
 
 
-def write(options: Options, layout: Layout, asked: Range) -> list[DataFile]:
+def write(options: Options, layout: Layout, wanted: Range) -> list[DataFile]:
     """Write the messages of a range as data files. Raises PipelineError."""
-    return layout.write(rows_of(options, layout.columns, asked), file_name(asked))
+    return layout.write(rows_of(options, layout.columns, wanted), file_name(wanted))
 
 
 def read_by(ranges: Iterable[Range]) -> dict[str, Interval]:

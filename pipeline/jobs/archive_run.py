@@ -30,13 +30,13 @@ class Engine(Enum):
     SPARK = "spark"
 
 
-def format_for(where: str, asked: str | None) -> str:
+def format_for(where: str, name: str | None) -> str:
     """Return the format of a table: the one it has, else the one asked for, else Delta. Raises BadOption."""
     known = format_of(where)
-    if known is not None and asked is not None and known != asked:
+    if known is not None and name is not None and known != name:
         more = f": `leveret pipeline convert {where}` makes it a Delta table" if known == PARQUET else ""
-        raise BadOption(f"{where} is a table of format {known}, not {asked}{more}")
-    return known or asked or DELTA
+        raise BadOption(f"{where} is a table of format {known}, not {name}{more}")
+    return known or name or DELTA
 
 
 def require_writable(target: Target) -> None:

@@ -52,9 +52,9 @@ class ArchiveSource(AmqpSource):
         return f"{DONE} string"
 
     def streamReader(self, schema: StructType) -> ArchiveReader:
-        said = {name.lower(): value for name, value in self.options.items()}
-        where, by = said.pop(WHERE), tuple(json.loads(said.pop(BY)))
-        options = read_options(said, Use.STREAM)
+        fields = {name.lower(): value for name, value in self.options.items()}
+        where, by = fields.pop(WHERE), tuple(json.loads(fields.pop(BY)))
+        options = read_options(fields, Use.STREAM)
         return ArchiveReader(options, schema, Layout(where, by, columns(options, by)))
 
 
@@ -74,13 +74,13 @@ class ArchiveReader(StreamReader):
     def read(self, partition: InputPartition) -> Iterator[Batch]:
         assert isinstance(partition, ReadTask)
         if partition.asked is not None:
-            asked = partition.asked
-            yield row_about(asked, write(self._options, self._layout, asked))
+            wanted = partition.asked
+            yield row_about(wanted, write(self._options, self._layout, wanted))
 
 
-def row_about(asked: Range, files: list[DataFile]) -> Batch:
+def row_about(wanted: Range, files: list[DataFile]) -> Batch:
     """Return a row about what a task has read and written, in an executor."""
-    done = {"range": attrs.asdict(asked), "files": [attrs.asdict(each) for each in files]}
+    done = {"range": attrs.asdict(wanted), "files": [attrs.asdict(each) for each in files]}
     batch: Batch = pa.RecordBatch.from_pydict({DONE: [json.dumps(done)]})
     return batch
 

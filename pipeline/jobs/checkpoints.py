@@ -47,12 +47,12 @@ def query_id(checkpoint: Path) -> str | None:
     """Return the id of the query; None if there is no checkpoint. Raises PipelineError if it cannot be read."""
     file = checkpoint / "metadata"
     try:
-        said = json.loads(file.read_text())["id"]
+        content = json.loads(file.read_text())["id"]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise PipelineError(f"{file} cannot be read: {error}") from None
-    return str(said)
+    return str(content)
 
 
 def _marks(checkpoint: Path, batch: int) -> dict[Partition, Mark]:

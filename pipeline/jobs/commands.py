@@ -105,8 +105,8 @@ def what_spark_says(text: str) -> tuple[str, str]:
     """Return the name and text of our error inside one of Spark's, else an error text that Spark has."""
     ours = RAISED.findall(text)
     if ours:
-        name, said = ours[-1]
-        return name, said
+        name, value = ours[-1]
+        return name, value
     raised = PYTHONS.findall(text)
     if raised:  # perhaps by a function of the user
         return "", raised[-1]
@@ -258,15 +258,15 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
 def replay(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.jobs import replay as replays
 
-    said = (options.to_exchange, options.routing_key, options.since, options.until, options.where)
-    asked = replays.Asked(options.lake, *said, options.format)
+    key = (options.to_exchange, options.routing_key, options.since, options.until, options.where)
+    request = replays.ReplayRequest(options.lake, *key, options.format)
     checkpoint = replays.Checkpoint(Path(options.checkpoint)) if options.checkpoint else None
-    known = checkpoint.plan(asked) if checkpoint else None  # reports a mistake before Spark is started
+    known = checkpoint.plan(request) if checkpoint else None  # reports a mistake before Spark is started
     reach = reached(options, environ, writes=True)
     sink = {**reach.options, **_given(options, False, True).writing}
-    read_sink_options({**sink, "exchange": asked.exchange})  # reports a mistake before Spark is started
-    replays.require_lake(asked)
-    _require_exchange(reach, asked.exchange)
+    read_sink_options({**sink, "exchange": request.exchange})  # reports a mistake before Spark is started
+    replays.require_lake(request)
+    _require_exchange(reach, request.exchange)
     activity = Activity("replay", _tell)
     lock = held(Path(options.checkpoint) if options.checkpoint and not options.dry_run else None)
     with (
@@ -279,14 +279,14 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
         from leveret.pipeline.jobs.replay_batches import replay as publish
 
         if options.dry_run:
-            print("\n".join(replays.as_lines(known or replays.planned(spark, asked), checkpoint)))
+            print("\n".join(replays.as_lines(known or replays.planned(spark, request), checkpoint)))
             return DONE
         report = Report("replay", activity.tell, file)
         with ended(report) as end:
             pace = Pace(options.rate)
 
             def run() -> bool:
-                return publish(spark, asked, sink, checkpoint, pace, report, stop)
+                return publish(spark, request, sink, checkpoint, pace, report, stop)
 
             # Without a checkpoint, what is published would be published again.
             end.well = on_a_busy_machine("replay", activity.tell, run, stop) if checkpoint else run()
@@ -345,8 +345,8 @@ def lag(options: argparse.Namespace, environ: Environ) -> int:
     while True:
         found = lags.measure(options.checkpoints, reach)
         if options.json:
-            said = [attrs.asdict(each) for each in found]
-            print(json.dumps(said) if options.watch else json.dumps(said, indent=2), flush=True)
+            texts = [attrs.asdict(each) for each in found]
+            print(json.dumps(texts) if options.watch else json.dumps(texts, indent=2), flush=True)
         else:
             print("\n".join(lag_lines(found)), flush=True)
         if not options.watch:
@@ -379,8 +379,8 @@ def lag_lines(found: Sequence[lags.Lag]) -> list[str]:
 
 def _lag_row(each: lags.Lag) -> tuple[str, ...]:
     numbers = (each.end, each.ready, each.leased, each.behind_s, each.behind)
-    said = ("-" if number is None else f"{number}" for number in numbers)
-    return (Path(each.checkpoint).name, each.source, str(each.partition), str(each.position), *said)
+    key = ("-" if number is None else f"{number}" for number in numbers)
+    return (Path(each.checkpoint).name, each.source, str(each.partition), str(each.position), *key)
 
 
 # Parts of several jobs.
@@ -399,14 +399,14 @@ def reached(
             from getpass import getpass
 
             os.environ["LEVERET_PASSWORD"] = getpass(f"Password of {options.user}: ")
-    said = (options.endpoint, options.vhost, options.user, options.password_file, options.ca_file)
-    return BrokerEndpoint(*said, given.connection)
+    key = (options.endpoint, options.vhost, options.user, options.password_file, options.ca_file)
+    return BrokerEndpoint(*key, given.connection)
 
 
 def _given(options: argparse.Namespace, reads: bool, writes: bool) -> JobOptions:
     """Return what --option has. Raises BadOption."""
-    said = {name: how for argument, (name, how) in SAID.items() if hasattr(options, argument)}
-    return sorted_options(options.option, reads, writes, said)
+    fields = {name: how for argument, (name, how) in SAID.items() if hasattr(options, argument)}
+    return sorted_options(options.option, reads, writes, fields)
 
 
 def _reading(options: argparse.Namespace, writes: bool = False) -> dict[str, str]:

@@ -84,9 +84,9 @@ def _paths(folder: Path, entry: Path) -> Iterator[str]:
         if version != "v1":
             raise PipelineError(f"{entry} is of version '{version:.20}', which cannot be read here")
         for line in lines:
-            said = json.loads(line)
-            if said.get("action", "add") == "add":
-                yield _inside(folder, unquote(str(said["path"])))
+            content = json.loads(line)
+            if content.get("action", "add") == "add":
+                yield _inside(folder, unquote(str(content["path"])))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PipelineError(f"{entry} cannot be read: {error}") from None
 

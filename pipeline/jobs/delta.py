@@ -172,10 +172,10 @@ def require_alike(table: DeltaTable, where: str, by: Sequence[str], columns: pa.
     ours, theirs = _types(columns), _types(table.schema().to_arrow())
     different = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
     if different:
-        said = ", ".join(
+        value = ", ".join(
             f"{name} ({theirs.get(name, 'missing')}, not {ours.get(name, 'missing')})" for name in different
         )
-        raise BadOption(f"{where} has other columns than these messages would have: {said}")
+        raise BadOption(f"{where} has other columns than these messages would have: {value}")
 
 
 def _types(columns: object) -> dict[str, str]:
@@ -223,10 +223,10 @@ def append(
         AddAction(file.path, file.octets, dict(file.values), file.written, True, file.stats) for file in files
     ]
     noted = {batch.query: batch.number, **{name: until for name, (_, until) in batch.reads.items()}}
-    said = CommitProperties(app_transactions=[Transaction(*each) for each in noted.items()])
+    value = CommitProperties(app_transactions=[Transaction(*each) for each in noted.items()])
     try:
         table.create_write_transaction(
-            actions, "append", Schema.from_arrow(columns), list(by) or None, commit_properties=said
+            actions, "append", Schema.from_arrow(columns), list(by) or None, commit_properties=value
         )
     except CommitFailedError as error:
         if is_there(where, batch.query, batch.number):  # another driver with this checkpoint was quicker

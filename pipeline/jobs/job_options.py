@@ -25,19 +25,19 @@ class JobOptions:
 
 
 def sorted_options(
-    given: Iterable[tuple[str, str]], reads: bool, writes: bool, said: Mapping[str, str]
+    given: Iterable[tuple[str, str]], reads: bool, writes: bool, fields: Mapping[str, str]
 ) -> JobOptions:
     """Sort options for a job that reads messages, publishes them, or both. Raises BadOption for all others.
 
-    `said` has, by the names of options in lower case, what says the same to this job.
+    `fields` has, by the names of options in lower case, what says the same to this job.
     """
     connection: dict[str, str] = {}
     reading: dict[str, str] = {}
     writing: dict[str, str] = {}
     for name, value in given:
         lower = name.lower()
-        if lower in said:
-            raise BadOption(f"--option {name}: {said[lower]} says that")
+        if lower in fields:
+            raise BadOption(f"--option {name}: {fields[lower]} says that")
         if is_about_connection(lower):
             connection[name] = value
         elif lower in options.TABLE:

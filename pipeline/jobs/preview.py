@@ -81,10 +81,10 @@ def _of_queue(
 
     columns = spark.createDataFrame([], COLUMNS).schema
     schema = schema_of(columns)
-    with leased(reach, queue, most, tell) as (options, client, asked):
-        assert asked.fence is not None
+    with leased(reach, queue, most, tell) as (options, client, wanted):
+        assert wanted.fence is not None
         decoder = Decoder(schema, options.columns, queue, 0)
-        found = list(read(options, LeasedBlocks(client, asked.fence), decoder, asked))
+        found = list(read(options, LeasedBlocks(client, wanted.fence), decoder, wanted))
     return spark.createDataFrame(pa.Table.from_batches(found, schema), columns)
 
 

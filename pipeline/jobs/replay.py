@@ -84,13 +84,13 @@ def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
     )  # to name a row that is refused
 
 
-def require_lake(asked: Asked) -> None:
+def require_lake(request: ReplayRequest) -> None:
     """Check what can be checked of an archive before Spark is started. Raises PipelineError."""
-    folder = delta.folder_of(asked.lake)
+    folder = delta.folder_of(request.lake)
     if folder is not None and not folder.is_dir():
-        raise PipelineError(f"there is no table at {asked.lake}")
-    if (asked.format or format_of(asked.lake)) == DELTA:
-        require_archive([field.name for field in delta.found(asked.lake).schema().fields], asked.lake)
+        raise PipelineError(f"there is no table at {request.lake}")
+    if (request.format or format_of(request.lake)) == DELTA:
+        require_archive([field.name for field in delta.found(request.lake).schema().fields], request.lake)
 
 
 def require_archive(columns: Collection[str], where: str) -> None:
@@ -104,7 +104,7 @@ def require_archive(columns: Collection[str], where: str) -> None:
 
 
 @attrs.frozen
-class Asked:
+class ReplayRequest:
     """The arguments of a replay."""
 
     lake: str
@@ -129,7 +129,7 @@ class Plan:
     """The plan of a replay, which stays the same if the archive grows."""
 
     name: str  # the rows are staged under it
-    asked: Asked
+    asked: ReplayRequest
     content: Content
     cuts: tuple[int, ...]  # us since 1970: chunk n has [cuts[n], cuts[n + 1])
     rows: tuple[int, ...]  # of each chunk
@@ -147,24 +147,24 @@ def content_of(spark: SparkSession, lake: str, kind: str | None = None) -> Conte
     return Content(tuple(delta.places(lake, files)), tuple(json.dumps(each.values) for each in files))
 
 
-def rows_of(spark: SparkSession, asked: Asked, content: Content) -> DataFrame:
+def rows_of(spark: SparkSession, request: ReplayRequest, content: Content) -> DataFrame:
     """Return the rows that are to be replayed. Raises PipelineError."""
     if content.values:
         rows = rows_of_files(spark, content.files, [json.loads(each) for each in content.values])
     else:
-        rows = spark.read.option("basePath", asked.lake).parquet(*content.files)
-    require_archive(rows.columns, asked.lake)
-    return chosen(rows, asked.since, asked.until, asked.where)
+        rows = spark.read.option("basePath", request.lake).parquet(*content.files)
+    require_archive(rows.columns, request.lake)
+    return chosen(rows, request.since, request.until, request.where)
 
 
-def planned(spark: SparkSession, asked: Asked, chunk: int = CHUNK_ROWS) -> Plan:
+def planned(spark: SparkSession, request: ReplayRequest, chunk: int = CHUNK_ROWS) -> Plan:
     """Count the rows to replay, and find where to cut them into chunks. Raises PipelineError."""
-    content = content_of(spark, asked.lake, asked.format)
+    content = content_of(spark, request.lake, request.format)
     if not content.files:
-        return Plan(_name(), asked, content, (), ())
-    times = rows_of(spark, asked, content).selectExpr("unix_micros(timestamp) as at").groupBy("at").count()
+        return Plan(_name(), request, content, (), ())
+    times = rows_of(spark, request, content).selectExpr("unix_micros(timestamp) as at").groupBy("at").count()
     cuts, counts = cut(((row[0], row[1]) for row in times.orderBy("at").toLocalIterator()), chunk)
-    return Plan(_name(), asked, content, cuts, counts)
+    return Plan(_name(), request, content, cuts, counts)
 
 
 def cut(times: Iterator[tuple[int, int]], chunk: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -194,19 +194,21 @@ class Checkpoint:
         self._plan = folder / "replay.json"
         self._done = folder / "published"
 
-    def plan(self, asked: Asked) -> Plan | None:
+    def plan(self, request: ReplayRequest) -> Plan | None:
         """Return the plan, or None if there is none yet. Raises PipelineError if it is another replay's."""
         if not self._plan.exists():
             return None
         try:
-            said = json.loads(self._plan.read_text())
-            known = Asked(**said["asked"])
-            content = Content(*(tuple(said["content"][name]) for name in ("files", "values")))
-            found = Plan(said["name"], known, content, tuple(said["cuts"]), tuple(said["rows"]))
+            value = json.loads(self._plan.read_text())
+            known = ReplayRequest(**value["asked"])
+            content = Content(*(tuple(value["content"][name]) for name in ("files", "values")))
+            found = Plan(value["name"], known, content, tuple(value["cuts"]), tuple(value["rows"]))
         except (ValueError, KeyError, TypeError) as error:
             raise PipelineError(f"{self._plan} is no plan of a replay: {error}") from None
-        if known != asked:
-            different = [name for name in attrs.asdict(asked) if getattr(asked, name) != getattr(known, name)]
+        if known != request:
+            different = [
+                name for name in attrs.asdict(request) if getattr(request, name) != getattr(known, name)
+            ]
             raise BadOption(
                 f"{self._plan.parent} is the checkpoint of another replay (see {', '.join(different)});"
                 " name another folder"
@@ -235,13 +237,13 @@ def _write(file: Path, text: str) -> None:
     beside.replace(file)
 
 
-def plan_of(spark: SparkSession, asked: Asked, checkpoint: Checkpoint | None) -> Plan:
+def plan_of(spark: SparkSession, request: ReplayRequest, checkpoint: Checkpoint | None) -> Plan:
     """Return the plan of the checkpoint, or a new one, which it keeps. Raises PipelineError."""
     if checkpoint is None:
-        return planned(spark, asked)
-    plan = checkpoint.plan(asked)
+        return planned(spark, request)
+    plan = checkpoint.plan(request)
     if plan is None:
-        plan = planned(spark, asked)
+        plan = planned(spark, request)
         checkpoint.keep_plan(plan)
     return plan
 

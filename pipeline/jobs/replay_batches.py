@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from leveret.pipeline.columns import columns_of
 from leveret.pipeline.encode import Encoder, together
 from leveret.pipeline.errors import Refused, Unroutable
-from leveret.pipeline.jobs.replay import Asked, Checkpoint, Plan, chunks, plan_of
+from leveret.pipeline.jobs.replay import Checkpoint, Plan, ReplayRequest, chunks, plan_of
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.publisher import Part, Published, Publisher, State, Taken
 from leveret.pipeline.sink_options import SinkOptions, read_sink_options
@@ -165,7 +165,7 @@ def _nowhere(refused: Unroutable, table: pa.Table, done: int) -> str:
 
 def replay(
     spark: SparkSession,
-    asked: Asked,
+    request: ReplayRequest,
     sink: Mapping[str, str],
     checkpoint: Checkpoint | None = None,
     pace: Pace | None = None,
@@ -176,8 +176,8 @@ def replay(
 
     `sink` has the options of `format("amqp")`, besides the exchange. Raises PipelineError.
     """
-    options = read_sink_options({**sink, "exchange": asked.exchange})
-    plan = plan_of(spark, asked, checkpoint)
+    options = read_sink_options({**sink, "exchange": request.exchange})
+    plan = plan_of(spark, request, checkpoint)
     with closing(Publisher(options)) as publisher:
         replaying = Replaying(plan, publisher, options, checkpoint)
         return replaying.run(spark, pace or Pace(0), report or Report("replay", log.info), stop or Stop())

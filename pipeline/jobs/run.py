@@ -119,9 +119,9 @@ class Report:
             rows_per_s=round(rate),
         )
 
-    def _write(self, **said: object) -> None:
+    def _write(self, **facts: object) -> None:
         if self._metrics is not None:
-            line = {"time": round(self._now(), 3), "job": self._job, **said}
+            line = {"time": round(self._now(), 3), "job": self._job, **facts}
             self._metrics.write(json.dumps(line) + "\n")
             self._metrics.flush()
 
@@ -270,11 +270,11 @@ def _report_from(
 ) -> int:
     """Report the micro-batches after that numbered `seen`, and return the number of the last."""
     for progress in query.recentProgress:
-        said = json.loads(progress.json)
-        done = done_in(said)
+        content = json.loads(progress.json)
+        done = done_in(content)
         if done.rows and done.number > seen:
             seen = done.number
             rows = written.get(done.number, done.rows)
             report.batch(done.number, rows, done.seconds, done.behind, done.published)
-            progressed(said, rows)
+            progressed(content, rows)
     return seen

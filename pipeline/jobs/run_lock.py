@@ -59,8 +59,8 @@ def _locked(file: Path, now: float) -> int:
                 os.close(lock)
                 continue
             began = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} UTC"
-            said = json.dumps({"process": os.getpid(), "machine": os.uname().nodename, "since": began})
-            os.ftruncate(lock, os.pwrite(lock, said.encode(), 0))
+            value = json.dumps({"process": os.getpid(), "machine": os.uname().nodename, "since": began})
+            os.ftruncate(lock, os.pwrite(lock, value.encode(), 0))
         except BaseException:
             os.close(lock)
             raise
@@ -89,8 +89,8 @@ def _is_there(lock: int, file: Path) -> bool:
 
 def _holder(lock: int) -> str:
     try:
-        said = json.loads(os.pread(lock, HOLDER_MAX, 0))
-        return f"process {said['process']} on {said['machine']}, since {said['since']}"
+        content = json.loads(os.pread(lock, HOLDER_MAX, 0))
+        return f"process {content['process']} on {content['machine']}, since {content['since']}"
     except (ValueError, TypeError, KeyError):
         return "a process that has just begun"
 

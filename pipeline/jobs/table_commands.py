@@ -32,8 +32,8 @@ def files(options: argparse.Namespace, environ: Environ) -> int:
     listed = delta.committed(found)
     for each, place in zip(listed, delta.places(options.target, listed), strict=True):
         if options.json:
-            said = {"file": place, "bytes": each.octets, "rows": each.rows, "values": each.values}
-            print(json.dumps(said))
+            fields = {"file": place, "bytes": each.octets, "rows": each.rows, "values": each.values}
+            print(json.dumps(fields))
         else:
             print(place)
     rows = sum(each.rows or 0 for each in listed)
@@ -65,7 +65,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
     rows = upkeep.checked(found, marks, streams, upkeep.leases_of(marks, leases))
     troubles = [
         *damaged,
-        *(f"{each.source}/{each.partition}: {said}" for each in rows for said in each.troubles),
+        *(f"{each.source}/{each.partition}: {value}" for each in rows for value in each.troubles),
     ]
     if options.json:
         print(json.dumps({"partitions": [attrs.asdict(each) for each in rows], "damaged": damaged}, indent=2))

@@ -268,11 +268,11 @@ def orphans(where: str, older_than_h: int, delete: bool, now: float | None = Non
     `delete` removes them. Raises PipelineError.
     """
     table, folder = delta.found(where), delta.folder_of(where)
-    said = {"retention_hours": older_than_h, "enforce_retention_duration": False, "full": True}
-    found = table.vacuum(dry_run=True, **said)  # type: ignore[arg-type]
+    fields = {"retention_hours": older_than_h, "enforce_retention_duration": False, "full": True}
+    found = table.vacuum(dry_run=True, **fields)  # type: ignore[arg-type]
     seen = [_orphan(path, folder, time.time() if now is None else now) for path in sorted(found)]
     if delete and found:
-        table.vacuum(dry_run=False, **said)  # type: ignore[arg-type]
+        table.vacuum(dry_run=False, **fields)  # type: ignore[arg-type]
     return seen
 
 

@@ -292,12 +292,12 @@ class Connection:
         if len(request.headers) > self._bounds.headers_max:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "there are too many headers")
             return
-        said = dict(request.headers)
+        value = dict(request.headers)
         # a proxy may believe the other (RFC 9112, 6.3)
-        if b"content-length" in said and b"transfer-encoding" in said:
+        if b"content-length" in value and b"transfer-encoding" in value:
             self._refuse(HTTPStatus.BAD_REQUEST, "the body's length is given twice")
             return
-        size = int(said.get(b"content-length", b"0"))
+        size = int(value.get(b"content-length", b"0"))
         if size > self._body_max:
             self._ask_for_more(size)
 

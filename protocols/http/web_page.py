@@ -76,41 +76,41 @@ def shipped() -> dict[str, File]:
     return found
 
 
-def is_wanted(asked: Request) -> bool:
+def is_wanted(request: Request) -> bool:
     """Return whether a browser asks for a page: programs accept anything, or JSON."""
-    return "text/html" in asked.headers.get("accept", "")
+    return "text/html" in request.headers.get("accept", "")
 
 
-def page(asked: Request) -> Response:
-    return answer(asked, "index.html")
+def page(request: Request) -> Response:
+    return answer(request, "index.html")
 
 
-def file(asked: Request) -> Response:
-    return answer(asked, asked.arguments["file"])
+def file(request: Request) -> Response:
+    return answer(request, request.arguments["file"])
 
 
-def module(asked: Request) -> Response:
-    return answer(asked, f"app/{asked.arguments['file']}")
+def module(request: Request) -> Response:
+    return answer(request, f"app/{request.arguments['file']}")
 
 
-def view(asked: Request) -> Response:
-    return answer(asked, f"app/views/{asked.arguments['file']}")
+def view(request: Request) -> Response:
+    return answer(request, f"app/views/{request.arguments['file']}")
 
 
-def answer(asked: Request, path: str) -> Response:
+def answer(request: Request, path: str) -> Response:
     """Answer with a file, or that the browser has it already. Raises Refused if there is no such file."""
     there = shipped().get(path)
     if there is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no file '{path}'")
-    headers = there.headers(policy(asked))
-    if there.tag in asked.headers.get("if-none-match", ""):
+    headers = there.headers(policy(request))
+    if there.tag in request.headers.get("if-none-match", ""):
         return Response(HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(HTTPStatus.OK, there.content, there.content_type, headers)
 
 
-def policy(asked: Request) -> str:
+def policy(request: Request) -> str:
     """Return what the page may do. It talks with the node alone, and with the issuer where users log in there."""
-    tokens = asked.broker.access.tokens
+    tokens = request.broker.access.tokens
     login = None if tokens is None else tokens.page_login
     return POLICY if login is None else f"{POLICY} {login.origin}"
 

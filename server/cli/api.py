@@ -81,8 +81,8 @@ class Api:
     def delete(
         self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> object:
-        asked = f"{path}?{urlencode(query)}" if query else path
-        return self._asked("DELETE", asked, headers=headers, timeout_s=WORK_TIMEOUT_S)
+        target = f"{path}?{urlencode(query)}" if query else path
+        return self._asked("DELETE", target, headers=headers, timeout_s=WORK_TIMEOUT_S)
 
     def rows(
         self, path: str, query: Mapping[str, str] | None = None, limit: int | None = None
@@ -91,8 +91,8 @@ class Api:
         size = PAGE if limit is None else max(1, min(limit, PAGE))
         page, left = 1, limit
         while True:
-            asked = {**(query or {}), "page": str(page), "page_size": str(size)}
-            content = self.get(path, asked, WORK_TIMEOUT_S)
+            fields = {**(query or {}), "page": str(page), "page_size": str(size)}
+            content = self.get(path, fields, WORK_TIMEOUT_S)
             found = rows_of(content)
             yield from found if left is None else found[:left]
             left = None if left is None else left - len(found)
@@ -145,18 +145,18 @@ def _pages(content: object) -> int:
 
 def reason(answer: Answer, path: str, method: str = "GET") -> str:
     """Return why the node refused. RabbitMQ's `Not Found` names no object, so it is taken from the path."""
-    said = answer.reason
+    reply = answer.reason
     unknown = f"the node does not have {path}: it may be older than this command, or a RabbitMQ"
-    if answer.lacks_right and not any(each in said for each in FORBIDDEN):
-        return f"{said}: another --user may do this, or this one with more tags or permissions"
+    if answer.lacks_right and not any(each in reply for each in FORBIDDEN):
+        return f"{reply}: another --user may do this, or this one with more tags or permissions"
     if answer.status == 405 or not answer.text:
         return unknown
-    if said == "vhost_or_user_not_found":
+    if reply == "vhost_or_user_not_found":
         host, name = [unquote(part) for part in path.split("/")[3:5]]
         return f"there is no user '{name}' or no virtual host '{host}'"
-    if answer.status == 404 and said.lower() in ("not found", "object not found", "not_found"):
+    if answer.status == 404 and reply.lower() in ("not found", "object not found", "not_found"):
         return missing(path, is_put=method == "PUT") or unknown
-    return said
+    return reply
 
 
 def missing(path: str, is_put: bool = False) -> str:

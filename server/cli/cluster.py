@@ -98,18 +98,18 @@ def _status_of_node(options: argparse.Namespace, api: Api) -> int:
     return DONE
 
 
-def status_text(found: Mapping[str, object]) -> str:
+def status_text(value: Mapping[str, object]) -> str:
     """Return the state of a cluster for people."""
     from leveret.server.cli import text
 
-    if found.get("state") == "single":
+    if value.get("state") == "single":
         return "this node is not one of a cluster: its configuration has no [cluster]"
-    lines = [f"cluster {found.get('name')}, epoch {found.get('epoch')}"]
-    owner = found.get("owner")
-    lines.append(f"{owner or 'no node'} serves" + _lease(found))
+    lines = [f"cluster {value.get('name')}, epoch {value.get('epoch')}"]
+    owner = value.get("owner")
+    lines.append(f"{owner or 'no node'} serves" + _lease(value))
     lines.append("")
     nodes: list[Mapping[str, object]] = (
-        [{"node": owner, "state": found.get("state", "serving")}] if owner else []
+        [{"node": owner, "state": value.get("state", "serving")}] if owner else []
     )
     nodes += [
         {
@@ -118,7 +118,7 @@ def status_text(found: Mapping[str, object]) -> str:
             "host": each.get("host"),
             "since": _when(each.get("since")),
         }
-        for each in _rows(found, "standby")
+        for each in _rows(value, "standby")
         if each.get("name") != owner
     ]
     lines.append(text.table(nodes, ("node", "state", "host", "since")))
@@ -128,7 +128,7 @@ def status_text(found: Mapping[str, object]) -> str:
             "is": each.get("sync_state"),
             "bytes behind": each.get("behind"),
         }
-        for each in _rows(found, "replication")
+        for each in _rows(value, "replication")
     ]
     lines += (
         ["", text.table(replicas, ("database standby", "is", "bytes behind"))]
@@ -146,21 +146,21 @@ def status_text(found: Mapping[str, object]) -> str:
             "took": f"{each.get('took_s')} s",
             "because": each.get("why"),
         }
-        for each in _rows(found, "takeovers")
+        for each in _rows(value, "takeovers")
     ]
     if takeovers:
         lines += ["", text.table(takeovers, ("epoch", "node", "at", "took", "because"))]
     return text.plain("\n".join(lines))
 
 
-def _lease(found: Mapping[str, object]) -> str:
-    if "lease_age_s" not in found:
+def _lease(value: Mapping[str, object]) -> str:
+    if "lease_age_s" not in value:
         return ""
-    return f" at {found.get('address')}; its last sign of life is {found['lease_age_s']} s old"
+    return f" at {value.get('address')}; its last sign of life is {value['lease_age_s']} s old"
 
 
-def _rows(found: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
-    rows = found.get(name)
+def _rows(value: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    rows = value.get(name)
     return [each for each in rows if isinstance(each, Mapping)] if isinstance(rows, Sequence) else []
 
 

@@ -156,8 +156,8 @@ def candidates(words: Sequence[str], environ: Environ, names: Names | None = Non
     else:
         top.add_names()
     at = standing(top, words[:-1])
-    asked = names or (lambda section, prefix: of_node(section, prefix, at, environ))
-    found = offered(at, words[-1], asked)
+    source = names or (lambda section, prefix: of_node(section, prefix, at, environ))
+    found = offered(at, words[-1], source)
     return sorted({each for each in found if each.startswith(words[-1]) and each.isprintable()})
 
 
@@ -308,17 +308,17 @@ def _asked(client: ControlClient, where: str, section: str, prefix: str) -> obje
     return [] if answer.refused else answer.content
 
 
-def quiet_client(said: Mapping[str, str], environ: Environ) -> ControlClient | None:
+def quiet_client(fields: Mapping[str, str], environ: Environ) -> ControlClient | None:
     """Return a client for the node, or None if that would take a prompt for a password."""
     from pathlib import Path
 
     from leveret.server.cli.control_client import ControlClient
 
-    user = said.get("user") or environ.get("LEVERET_USER") or "guest"
-    url = said.get("url") or environ.get("LEVERET_URL") or "http://127.0.0.1:15672"
-    if "password_file" in said:
+    user = fields.get("user") or environ.get("LEVERET_USER") or "guest"
+    url = fields.get("url") or environ.get("LEVERET_URL") or "http://127.0.0.1:15672"
+    if "password_file" in fields:
         try:
-            return ControlClient(url, user, Path(said["password_file"]).read_text().rstrip("\r\n"))
+            return ControlClient(url, user, Path(fields["password_file"]).read_text().rstrip("\r\n"))
         except (OSError, ValueError):
             return None
     password = environ.get("LEVERET_PASSWORD") or ("guest" if user == "guest" else None)

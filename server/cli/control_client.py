@@ -40,11 +40,11 @@ class Answer:
         """The reason of a refusal in the node's words: `reason` (or `error`) and each of `problems` on a line."""
         content = self.content if isinstance(self.content, Mapping) else {}
         problems = content.get("problems")
-        said = content.get("reason") or content.get("error") or f"the node answered {self.status}"
-        if isinstance(said, list):  # RabbitMQ's `["no_such_user", "shop"]`
-            said = ": ".join([str(each) for each in said]).replace("_", " ", str(said[:1]).count("_"))
+        answer = content.get("reason") or content.get("error") or f"the node answered {self.status}"
+        if isinstance(answer, list):  # RabbitMQ's `["no_such_user", "shop"]`
+            answer = ": ".join([str(each) for each in answer]).replace("_", " ", str(answer[:1]).count("_"))
         # as in RabbitMQ's `Validation failed`, and what did
-        lines = [str(said).strip().replace("\n\n", ": ")]
+        lines = [str(answer).strip().replace("\n\n", ": ")]
         lines += [str(problem) for problem in (problems if isinstance(problems, list) else ())]
         return "\n".join(dict.fromkeys(lines))  # the reason may be the first of the problems
 

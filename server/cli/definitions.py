@@ -86,8 +86,8 @@ def load(options: argparse.Namespace, api: Api) -> int:
         content = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{options.file} is not JSON: {error}") from None
-    asked = {"dry_run": options.dry_run, "strict": options.strict and not options.dry_run}
-    query = "&".join(f"{name}=true" for name, wanted in asked.items() if wanted)
+    fields = {"dry_run": options.dry_run, "strict": options.strict and not options.dry_run}
+    query = "&".join(f"{name}=true" for name, wanted in fields.items() if wanted)
     try:
         found = api.post(f"{_path(options, own_path)}?{query}", content, WORK_TIMEOUT_S)
     except Refused as error:

@@ -83,8 +83,8 @@ def _put(options: argparse.Namespace, api: Api, component: str, value: object, n
     from leveret.server.cli.api import path
 
     api.put(path("parameters", component, options.vhost, options.name), {"value": value})
-    said = {"vhost": options.vhost, "name": options.name}
-    say(options, said, f"{noun} '{options.name}' is set in vhost '{options.vhost}'")
+    fields = {"vhost": options.vhost, "name": options.name}
+    say(options, fields, f"{noun} '{options.name}' is set in vhost '{options.vhost}'")
     return DONE
 
 

@@ -158,8 +158,8 @@ def list_things(options: argparse.Namespace, api: Api) -> int:
     short = SHORT.get(options.what, {})
     options.sort = short.get(options.sort, options.sort)
     rows = listed(options, api, None if columns is None else [short.get(each, each) for each in columns])
-    asked = [short.get(each, each) for each in columns or ()]
-    _warn(options.what, rows, [*asked, *([options.sort] if options.sort else [])])
+    chosen = [short.get(each, each) for each in columns or ()]
+    _warn(options.what, rows, [*chosen, *([options.sort] if options.sort else [])])
     if options.json:
         print(json.dumps([row if columns is None else shown(row, columns, short) for row in rows], indent=2))
         return DONE

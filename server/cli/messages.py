@@ -234,10 +234,10 @@ def payload(options: argparse.Namespace) -> tuple[str, str]:
 def get(options: argparse.Namespace, api: Api) -> int:
     from leveret.server.cli.api import path, rows_of
 
-    asked = {"count": options.count, "ackmode": ACK_MODES[options.ack_mode], "encoding": "auto"}
+    query = {"count": options.count, "ackmode": ACK_MODES[options.ack_mode], "encoding": "auto"}
     if options.truncate:
-        asked["truncate"] = options.truncate
-    return show(options, rows_of(api.post(path("queues", options.vhost, options.queue, "get"), asked)))
+        query["truncate"] = options.truncate
+    return show(options, rows_of(api.post(path("queues", options.vhost, options.queue, "get"), query)))
 
 
 def peek(options: argparse.Namespace, api: Api) -> int:
@@ -304,8 +304,8 @@ def purge(options: argparse.Namespace, api: Api) -> int:
 def move(options: argparse.Namespace, api: Api) -> int:
     from leveret.server.cli.api import WORK_TIMEOUT_S, own_path
 
-    asked = own_path("queues", options.vhost, options.queue, "move")
-    answer = api.post(asked, {"to": options.to}, WORK_TIMEOUT_S)
+    target = own_path("queues", options.vhost, options.queue, "move")
+    answer = api.post(target, {"to": options.to}, WORK_TIMEOUT_S)
     moved = answer.get("moved") if isinstance(answer, Mapping) else None
     what = counted(moved, "message") if isinstance(moved, int) else "the messages"
     say(options, answer, f"{what} of queue '{options.queue}' moved to queue '{options.to}'")

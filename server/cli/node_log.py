@@ -136,8 +136,8 @@ def line(row: Row) -> str:
     from leveret.server.cli.text import plain
 
     message = str(row.get("message", ""))
-    said = {name: str(row[name]) for name in FIELDS if row.get(name)}
-    more = "".join(f" {name}={json.dumps(text)}" for name, text in said.items() if text not in message)
+    fields = {name: str(row[name]) for name in FIELDS if row.get(name)}
+    more = "".join(f" {name}={json.dumps(text)}" for name, text in fields.items() if text not in message)
     level = str(row.get("level", "")).upper()
     head = f"{row.get('time', '')} {level:7} {row.get('logger', '')}: {message}{more}"
     trace = str(row.get("exception", ""))

@@ -184,8 +184,8 @@ def _declared(options: argparse.Namespace, api: Api, section: str, content: Mapp
 def declare_host(options: argparse.Namespace, api: Api) -> int:
     from leveret.server.cli.api import path
 
-    said = {"description": options.description, "default_queue_type": options.default_queue_type}
-    content = {name: value for name, value in said.items() if value}
+    text = {"description": options.description, "default_queue_type": options.default_queue_type}
+    content = {name: value for name, value in text.items() if value}
     created = api.create(path("vhosts", options.name), content)
     told = {"name": options.name, **content, "created": created}
     say(options, told, f"virtual host '{options.name}' {MADE[created]}")

@@ -150,16 +150,16 @@ def _speed(text: str) -> float:
 def start(options: argparse.Namespace, api: Api) -> int:
     from leveret.server.cli.api import own_path
 
-    asked: dict[str, object] = {
+    query: dict[str, object] = {
         "redact_bodies": options.redact_bodies,
         "redact_headers": options.redact_headers,
         "redact_properties": options.redact_properties,
     }
     if options.max_bytes is not None:
-        asked["max_bytes"] = options.max_bytes
+        query["max_bytes"] = options.max_bytes
     if options.when_full is not None:
-        asked["when_full"] = options.when_full
-    told = api.put(own_path("recordings", options.vhost), asked)
+        query["when_full"] = options.when_full
+    told = api.put(own_path("recordings", options.vhost), query)
     file = told.get("file") if isinstance(told, Mapping) else ""
     say(options, told, plain(f"vhost '{options.vhost}' is recorded to {file}"))
     return DONE
@@ -237,10 +237,10 @@ def message_json(raw: bytes, encoding_of: EncodingOf) -> dict[str, object]:
 def line(told: Mapping[str, object]) -> str:
     """Return a record as one line: time, kind, and its facts."""
     facts = {name: value for name, value in told.items() if name not in ("time", "kind")}
-    said = "  ".join(
+    text = "  ".join(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in facts.items()
     )
-    return f"{told['time']}  {told['kind']:<9}  {said}".replace("\n", "\\n")
+    return f"{told['time']}  {told['kind']:<9}  {text}".replace("\n", "\\n")
 
 
 def stats(options: argparse.Namespace, environ: Environ) -> int:
@@ -381,13 +381,13 @@ def _replay_to(options: argparse.Namespace, environ: Environ) -> int:
         )
     options.url = options.to
     try:
-        with client(options, environ) as asked:
-            return _sent(options, asked)
+        with client(options, environ) as node:
+            return _sent(options, node)
     except Unreachable as error:
         return failed(str(error), UNREACHABLE)
 
 
-def _sent(options: argparse.Namespace, asked: ControlClient) -> int:
+def _sent(options: argparse.Namespace, client: ControlClient) -> int:
     from leveret.features.recording.records import MAGIC, RecordReader, block, unpacked
     from leveret.server.cli.api import own_path
 
@@ -398,12 +398,12 @@ def _sent(options: argparse.Namespace, asked: ControlClient) -> int:
             if not path:
                 begin_at = first.at
                 path = own_path("replays", options.vhost or str(first.fields.get("vhost")))
-                _must(asked.ask("PUT", path))
+                _must(client.ask("PUT", path))
             _keep_pace(options.speed, began, first.at - begin_at)
-            _must(asked.ask("POST", path, SEND_TIMEOUT_S, MAGIC + block(payload)))
+            _must(client.ask("POST", path, SEND_TIMEOUT_S, MAGIC + block(payload)))
     if not path:
         raise ValueError(f"{options.file} holds no records")
-    answer = asked.ask("DELETE", path, SEND_TIMEOUT_S)
+    answer = client.ask("DELETE", path, SEND_TIMEOUT_S)
     _must(answer)
     content = answer.content if isinstance(answer.content, Mapping) else {}
     return _told(options, dict(content), time.monotonic() - began)
@@ -445,8 +445,8 @@ def _told(options: argparse.Namespace, report: Mapping[str, object], took_s: flo
     return DONE
 
 
-def _texts(said: object) -> list[str]:
-    return [str(each) for each in said] if isinstance(said, list) else []
+def _texts(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []
 
 
 # Explanation.

@@ -61,14 +61,14 @@ class Screen:
             if key == "s":
                 sort = next(name for name in SORTS if name != sort)
 
-    def _look(self, found: Sample, sort: str, note: str, interval_s: float) -> str:
+    def _look(self, sample: Sample, sort: str, note: str, interval_s: float) -> str:
         """Show a frame until the interval is over or a key is typed, redrawing it when the window's size changes."""
         until = time.monotonic() + interval_s
         drawn = None
         while (left := until - time.monotonic()) > 0:
             size = os.get_terminal_size()
             if size != drawn:
-                self._draw(frame(found, size.columns, size.lines, sort, note))
+                self._draw(frame(sample, size.columns, size.lines, sort, note))
                 drawn = size
             if select.select([self._input], [], [], min(left, LOOK_S))[0]:
                 return os.read(self._input, 1).decode("ascii", "replace") or "q"  # "": the terminal is gone

@@ -58,8 +58,8 @@ def set_shovel(options: argparse.Namespace, api: Api) -> int:
     if not value:
         raise ValueError("a shovel needs keys: --set KEY=VALUE, or --file FILE")
     api.put(path("parameters", "shovel", options.vhost, options.name), {"value": value})
-    said = {"vhost": options.vhost, "name": options.name}
-    say(options, said, f"shovel '{options.name}' is set in vhost '{options.vhost}'")
+    fields = {"vhost": options.vhost, "name": options.name}
+    say(options, fields, f"shovel '{options.name}' is set in vhost '{options.vhost}'")
     return DONE
 
 

@@ -279,12 +279,12 @@ def _copied(source: Path, target: Path, what: str) -> int:
 
 def progress(done_what: str, now: Callable[[], float] = time.monotonic) -> Progress:
     """Return a function that reports on standard error how far long work has come, from time to time."""
-    said = now()
+    told = now()
 
     def tell(done: int, total: int) -> None:
-        nonlocal said
-        if now() - said >= PROGRESS_S:
-            said = now()
+        nonlocal told
+        if now() - told >= PROGRESS_S:
+            told = now()
             part = f" ({100 * done // total} %)" if total else ""
             print(f"leveret: {done_what} {size(done)} of {size(total)}{part}", file=sys.stderr)
 

@@ -130,19 +130,19 @@ def sample(api: Api, rows: int, sort: str) -> Sample:
     )
 
 
-def frame(found: Sample, width: int, height: int, sort: str, note: str = "") -> list[str]:
+def frame(sample: Sample, width: int, height: int, sort: str, note: str = "") -> list[str]:
     """Return the lines of a screen of this size, cut to its width. Queues get two thirds of the rows."""
     from leveret.server.cli.text import fitted
 
     width, height = max(width, LEAST[0]), max(height, LEAST[1])
-    head = [*_totals(found.overview), note or f"queues by {sort}; s: by the other, q: end", ""]
+    head = [*_totals(sample.overview), note or f"queues by {sort}; s: by the other, q: end", ""]
     left = height - len(head) - 3  # two headings, and a line between
-    fewer = min(len(found.connections), max(left // 3, 1))
+    fewer = min(len(sample.connections), max(left // 3, 1))
     lines = [
         *head,
-        *_table(QUEUES, found.queues, left - fewer, width),
+        *_table(QUEUES, sample.queues, left - fewer, width),
         "",
-        *_table(CONNECTIONS, found.connections, fewer, width),
+        *_table(CONNECTIONS, sample.connections, fewer, width),
     ]
     return [fitted(line, width) for line in lines[:height]]
 

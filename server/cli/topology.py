@@ -258,15 +258,15 @@ def linted(file: Path, release: str | None) -> list[Finding]:
     return with_refusals([*found, *size_of_messages(content)], refused)
 
 
-def findings_text(found: Sequence[Finding]) -> str:
+def findings_text(findings: Sequence[Finding]) -> str:
     """Return findings in groups of one severity and code, and how many of each severity there are."""
     lines = []
-    for (severity, code), group in groupby(found, lambda each: (each.severity, each.code)):
+    for (severity, code), group in groupby(findings, lambda each: (each.severity, each.code)):
         lines.append(f"{severity}: {code}")
         for each in group:
             what = each.what.removeprefix(f"{each.place}: ").removeprefix(f"{each.place} ")  # once
             lines += [f"  {shown(each.place)}: {shown(what)}", f"      {shown(each.advice)}"]
-    counts = Counter(each.severity for each in found)
+    counts = Counter(each.severity for each in findings)
     lines.append(", ".join(counted(count, severity) for severity, count in counts.items()) or "nothing found")
     return "\n".join(lines)
 

@@ -91,9 +91,9 @@ def copies(api: Api, getting: str) -> Iterator[Row]:
     """Yield copies as they arrive, forever, pausing while there are none."""
     from leveret.server.cli.api import rows_of
 
-    asked = {"count": AT_ONCE, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    query = {"count": AT_ONCE, "ackmode": "ack_requeue_false", "encoding": "auto"}
     while True:
-        messages = rows_of(api.post(getting, asked))
+        messages = rows_of(api.post(getting, query))
         yield from messages
         if len(messages) < AT_ONCE:
             time.sleep(PAUSE_S)
@@ -103,8 +103,8 @@ def line(message: Row) -> str:
     """Return a copy as one line: the event and its object, the keys and the user, the payload."""
     from leveret.server.cli.text import plain
 
-    said = message.get("properties")
-    headers = said.get("headers") if isinstance(said, Mapping) else None
+    value = message.get("properties")
+    headers = value.get("headers") if isinstance(value, Mapping) else None
     told = headers if isinstance(headers, Mapping) else {}
     what = str(message.get("routing_key", ""))
     keys = ",".join(map(str, keys)) if isinstance(keys := told.get("routing_keys"), list) else ""

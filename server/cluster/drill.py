@@ -62,14 +62,14 @@ class DrillClient:
             body = None if content is None else json.dumps(content)
             self._line.request(method, path, body, self._headers)
             answer = self._line.getresponse()
-            said = answer.read()
+            reply = answer.read()
         except (OSError, http.client.HTTPException) as error:
             self.close()
             self._at += 1
             raise OSError(str(error)) from None
         if answer.status >= 300:
-            raise OSError(f"{method} {path}: {answer.status} {said[:200]!r}")
-        return json.loads(said) if said else None
+            raise OSError(f"{method} {path}: {answer.status} {reply[:200]!r}")
+        return json.loads(reply) if reply else None
 
     def patiently(self, method: str, path: str, content: Mapping[str, object] | None = None) -> object:
         """Ask again until there is an answer. Raises OSError after a minute."""
@@ -166,9 +166,9 @@ class FailoverDrill:
 
     def _found(self, client: DrillClient, path: str) -> list[str]:
         found: list[str] = []
-        asked = {"count": TAKEN_AT_ONCE, "ackmode": "ack_requeue_false", "encoding": "auto"}
+        query = {"count": TAKEN_AT_ONCE, "ackmode": "ack_requeue_false", "encoding": "auto"}
         while True:
-            some = client.patiently("POST", path + "/get", asked)
+            some = client.patiently("POST", path + "/get", query)
             if not isinstance(some, list) or not some:
                 return found
             found += [str(each["payload"]) for each in some]

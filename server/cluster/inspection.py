@@ -96,8 +96,8 @@ def _standbys(session: Session, names: str, requires: bool) -> CheckResult:
         return CheckResult(what, None, f"synchronous_standby_names is {names}; {more}")
     row = session.row(STANDBYS)
     count = int(str(row[0])) if row is not None else 0
-    said = f"synchronous_standby_names is {names}; {count} connected"
-    return CheckResult(what, count > 0, said if count else f"{said}: commits wait until there is one")
+    value = f"synchronous_standby_names is {names}; {count} connected"
+    return CheckResult(what, count > 0, value if count else f"{value}: commits wait until there is one")
 
 
 def _pooler(session: Session) -> CheckResult:
@@ -105,9 +105,9 @@ def _pooler(session: Session) -> CheckResult:
     session.row(SAVED)
     first, second = session.row(FOUND), session.row(FOUND)
     direct = first is not None and first == second and first[0] == "here"
-    said = "the connection goes straight to the server"
+    value = "the connection goes straight to the server"
     return CheckResult(
-        "pooler", direct, said if direct else "a pooler shares sessions: connect to the server itself"
+        "pooler", direct, value if direct else "a pooler shares sessions: connect to the server itself"
     )
 
 
@@ -127,8 +127,8 @@ def _times(session: Session, clock: Callable[[], float]) -> Iterator[CheckResult
     yield CheckResult("round trip", None, f"median {trips[TRIPS // 2] * 1000:.2f} ms")
     commits = sorted(_timed(clock, lambda: session.done(PROBE, schema.SHARD)) for _ in range(COMMITS))
     p99_s = commits[COMMITS * 99 // 100]
-    said = f"median {commits[COMMITS // 2] * 1000:.2f} ms, p99 {p99_s * 1000:.1f} ms, of {COMMITS}"
-    yield CheckResult("commit", p99_s <= SLOW_COMMIT_S, said)
+    value = f"median {commits[COMMITS // 2] * 1000:.2f} ms, p99 {p99_s * 1000:.1f} ms, of {COMMITS}"
+    yield CheckResult("commit", p99_s <= SLOW_COMMIT_S, value)
 
 
 def _timed(clock: Callable[[], float], work: Callable[[], object]) -> float:

@@ -257,9 +257,9 @@ def _put_exchange(broker: Broker, stored: Set[Destination], each: ExchangeDefini
     host = broker.virtual_host(each.vhost)
     if each.name not in host.exchanges:
         broker.compat.check_name("exchange", each.name)
-    said = each.name, each.type, each.durable, each.auto_delete, each.internal, each.arguments
+    fields = each.name, each.type, each.durable, each.auto_delete, each.internal, each.arguments
     with _unless_stored(host.exchanges.get(each.name), stored):
-        host.declare_exchange(*said, reserved=True)
+        host.declare_exchange(*fields, reserved=True)
 
 
 def _put_queue(broker: Broker, stored: Set[Destination], each: QueueDefinition) -> None:

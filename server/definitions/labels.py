@@ -55,16 +55,16 @@ def placed(name: str, where: str) -> str:
 
 def section_of(problem: Problem) -> str:
     """Return the section of a file that a problem is in; empty if it is in none."""
-    found = PLACED.search(problem.where)
-    return found[1] if found else ""
+    match = PLACED.search(problem.where)
+    return match[1] if match else ""
 
 
 def named(problems: Iterable[Problem], content: object) -> Iterator[Problem]:
     """Yield problems of parsed JSON with the names of the items that they are in."""
     for each in problems:
-        found = ITEM.match(each.where)
-        item = _item(content, found[1], int(found[2])) if found else None
-        name = label(found[1], item.get) if found and isinstance(item, Mapping) else ""
+        match = ITEM.match(each.where)
+        item = _item(content, match[1], int(match[2])) if match else None
+        name = label(match[1], item.get) if match and isinstance(item, Mapping) else ""
         yield attrs.evolve(each, where=placed(name, each.where))
 
 

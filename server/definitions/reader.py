@@ -233,9 +233,9 @@ class VirtualHostDefinition(Tolerant):
     @property
     def about(self) -> Description | None:
         """The description and tags, which newer files have in the metadata, too; None if there are none."""
-        said = self.metadata.description if self.description is None else self.description
+        value = self.metadata.description if self.description is None else self.description
         tags = self.tags or self.metadata.tags
-        return None if said is None and not tags else Description(said or "", tags)
+        return None if value is None and not tags else Description(value or "", tags)
 
 
 @attrs.frozen(kw_only=True)
@@ -305,8 +305,8 @@ class ParameterDefinition(Tolerant):
         return RecordOf(LimitsDefinition).read(self.value, place)
 
     def operator_policy(self, place: Place) -> PolicyDefinition | RefusedValue:
-        said = self.value if isinstance(self.value, Mapping) else {}
-        return RecordOf(PolicyDefinition).read({**said, "name": self.name, "vhost": self.vhost}, place)
+        value = self.value if isinstance(self.value, Mapping) else {}
+        return RecordOf(PolicyDefinition).read({**value, "name": self.name, "vhost": self.vhost}, place)
 
     def json(self) -> Json:
         """Return the value of a parameter of shovels or federation. Raises PreconditionFailed if it is no JSON."""
@@ -360,8 +360,8 @@ class QueueDefinition(Tolerant):
 
     @property
     def all_arguments(self) -> Table:
-        said = {"x-queue-type": self.type} if self.type not in (None, "classic") else {}
-        return {**said, **self.arguments}
+        fields = {"x-queue-type": self.type} if self.type not in (None, "classic") else {}
+        return {**fields, **self.arguments}
 
 
 @attrs.frozen(kw_only=True)

@@ -58,20 +58,23 @@ def problems_of(content: object) -> list[Problem]:
     """
     problems: list[Problem] = []
     try:
-        said = finished(incremental_reader.records(content, problems))
+        definitions = finished(incremental_reader.records(content, problems))
     except ConfigError as error:
         return list(error.problems)
     made = Broker()
     made.notices.tell = lambda line: None
-    for host in named(said):
+    for host in named(definitions):
         made.add_virtual_host(host)
-    for name in {*(each.user for each in said.permissions), *(each.user for each in said.topic_permissions)}:
+    for name in {
+        *(each.user for each in definitions.permissions),
+        *(each.user for each in definitions.topic_permissions),
+    }:
         made.access.put_user(User(name))
     known = tuple(
         each if each.type in STANDARD else attrs.evolve(each, type="fanout", arguments={})
-        for each in said.exchanges
+        for each in definitions.exchanges
     )
-    trial = attrs.evolve(without_passwords(said), exchanges=known)
+    trial = attrs.evolve(without_passwords(definitions), exchanges=known)
     tried = importer.steps(trial, made, user="", is_trial=True)
     return [*problems, *(each for each in tried if each is not None)]
 

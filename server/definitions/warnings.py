@@ -46,11 +46,11 @@ class Warnings:
                 self._more += 1
 
     def sentences(self) -> list[str]:
-        said = [
+        lines = [
             f"{where}: {warning}{f' ({more} more like it)' if more else ''}"
             for warning, (where, more) in self._met.items()
         ]
-        return [*said, f"there are {self._more} more warnings"] if self._more else said
+        return [*lines, f"there are {self._more} more warnings"] if self._more else lines
 
 
 def steps(definitions: Definitions, broker: Broker, found: Warnings) -> Iterator[None]:

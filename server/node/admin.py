@@ -83,10 +83,10 @@ class NodeAdmin(Operations):
 
         self._node.start(task)
 
-    def dial(self, asked: Dial) -> None:
+    def dial(self, request: Dial) -> None:
         from leveret.server.node.dialling import dial  # not needed in a node without shovels
 
-        self._node.start(partial(dial, self._node, asked))
+        self._node.start(partial(dial, self._node, request))
 
     def compute(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Like `off_thread`, for work that only computes without Python's lock: its thread gives way to the loop's."""

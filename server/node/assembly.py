@@ -212,11 +212,11 @@ def recordings(broker: Broker, config: Config) -> tuple[Recordings, Plan]:
     if found is None:
         found = Recordings(broker, spawned)
         broker.guests.put(found)
-    said, folder = config.record, config.record.folder
+    settings, folder = config.record, config.record.folder
     if folder is None and config.node.data_dir is not None:
         folder = config.node.data_dir / "recordings"
-    redaction = Redaction(said.redact_bodies, said.redact_headers, said.redact_properties)
-    return found, Plan(folder, said.max_bytes, said.when_full, redaction)
+    redaction = Redaction(settings.redact_bodies, settings.redact_headers, settings.redact_properties)
+    return found, Plan(folder, settings.max_bytes, settings.when_full, redaction)
 
 
 def page(broker: Broker, config: Config) -> None:

@@ -40,19 +40,19 @@ class DialledTransport(Transport):
         return b""
 
 
-async def dial(node: Node, asked: Dial) -> None:
-    """Connect, and serve the connection until it ends; `asked.failed` is called if it does not come about."""
+async def dial(node: Node, request: Dial) -> None:
+    """Connect, and serve the connection until it ends; `request.failed` is called if it does not come about."""
     try:
-        with trio.fail_after(asked.uri.timeout_s):
-            connected = await _connected(asked.uri)
+        with trio.fail_after(request.uri.timeout_s):
+            connected = await _connected(request.uri)
     except (OSError, ssl.SSLError, trio.TooSlowError) as failure:
         node.broker.tick()
-        asked.failed(f"cannot connect: {_why(failure)}")
+        request.failed(f"cannot connect: {_why(failure)}")
         node.settle()
         return
     with contextlib.closing(connected):
         transport = DialledTransport(node, connected, _peer_of(connected))
-        front = asked.front(transport.outbox, node.broker.tick(), node.config.message_size_max)
+        front = request.front(transport.outbox, node.broker.tick(), node.config.message_size_max)
         if front is None:
             return
         transport.begin(front)

@@ -198,8 +198,8 @@ class TextLines(Lines):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- named by `logging`
         """Format a record; fields that the message contains anyway are not repeated."""
         message = record.message
-        fields = {name: said for name, said in self.fields(record).items() if said not in message}
-        more = "".join(f" {name}={json.dumps(said, ensure_ascii=False)}" for name, said in fields.items())
+        fields = {name: value for name, value in self.fields(record).items() if value not in message}
+        more = "".join(f" {name}={json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
         line = f"{self.formatTime(record)} {record.levelname:7} {record.name}: {message}{more}"
         return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 

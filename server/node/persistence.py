@@ -92,12 +92,12 @@ class Persistence:
 
     def recover(self) -> None:
         """Return the stored messages to the restored queues, and let these begin to work. Raises StoreError."""
-        began = said = time.monotonic()
+        began = told = time.monotonic()
 
         def progress(messages: int) -> None:
-            nonlocal said
-            if time.monotonic() - said >= PROGRESS_S:
-                said = time.monotonic()
+            nonlocal told
+            if time.monotonic() - told >= PROGRESS_S:
+                told = time.monotonic()
                 log.info("recovering: %s so far", counted(messages, "message"))
 
         found = recovery.messages(self._broker, self.journal, progress)

@@ -75,15 +75,15 @@ def _line(octets: bytes) -> ProxyHeader | None:
     line, size = octets[:end], end + 2
     if line == b"PROXY UNKNOWN" or line.startswith(b"PROXY UNKNOWN "):
         return ProxyHeader(size, None)
-    found = LINE_FORM.fullmatch(line)
-    if found is None:
+    match = LINE_FORM.fullmatch(line)
+    if match is None:
         raise BadHeader("a PROXY line that is malformed")
-    kind = IPv4Address if found[1] == b"TCP4" else IPv6Address
+    kind = IPv4Address if match[1] == b"TCP4" else IPv6Address
     try:
-        host, local_host = (str(kind(found[at].decode("ascii"))) for at in (2, 3))
+        host, local_host = (str(kind(match[at].decode("ascii"))) for at in (2, 3))
     except ValueError:
         raise BadHeader("a PROXY line with malformed addresses") from None
-    port, local_port = int(found[4]), int(found[5])
+    port, local_port = int(match[4]), int(match[5])
     if max(port, local_port) > 65535:
         raise BadHeader("a PROXY line with a port beyond 65535")
     return ProxyHeader(size, ProxiedRoute(host, port, local_host, local_port))

@@ -68,7 +68,7 @@ class RecentLog(logging.Handler):
             if line.id > after
             and line.level >= level
             and (not category or line.fields["logger"] in (f"leveret.{category}", category))
-            and (not text or any(text in said.lower() for said in line.fields.values()))
+            and (not text or any(text in value.lower() for value in line.fields.values()))
         )
         rows: list[Json] = [{"id": line.id, **line.fields} for line in suiting]
         return {"lines": rows, "first": kept[0].id if kept else last + 1, "last": last}

@@ -92,10 +92,10 @@ class TlsSocket:
         """Return the bytes of all whole records. `SSLObject.read` returns one record, however many there are."""
         pieces: list[bytes] = []
         incoming, read, pending = self._incoming, self.tls.read, self.tls.pending
-        more, asked = True, SMALL  # it allocates what it is asked for
+        more, size_asked = True, SMALL  # it allocates what it is asked for
         while more and size and not self._ended and self._failure is None:
             try:
-                piece = read(min(size, asked))
+                piece = read(min(size, size_asked))
             except ssl.SSLWantReadError:
                 break
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
@@ -106,7 +106,7 @@ class TlsSocket:
                 self._ended = not piece
                 size -= len(piece)
                 pieces.append(piece)
-                asked = SMALL if len(piece) < SMALL else RECORD_MAX
+                size_asked = SMALL if len(piece) < SMALL else RECORD_MAX
                 more = bool(incoming.pending or pending())  # learning it from an exception costs 2 us
         if self._outgoing.pending and not self.flush() and self._outgoing.pending > ANSWERS_MAX:
             raise ConnectionAbortedError("it does not read what TLS answers")

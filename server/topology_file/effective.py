@@ -83,7 +83,7 @@ class EffectiveTopology:
     def led_to(self, host: str, exchange: str, key: str | None) -> set[str]:
         """Return the queues that a message may reach; `key` None: its routing key is unknown."""
         queues: set[str] = set()
-        left, asked = [exchange], {exchange}
+        left, visited = [exchange], {exchange}
         while left:
             source = left.pop()
             for each in self.bindings_of(host, source):
@@ -92,8 +92,8 @@ class EffectiveTopology:
                 _, _, _, kind, destination, *_ = each.key
                 if kind == QUEUE:
                     queues.add(destination)
-                elif destination not in asked:
-                    asked.add(destination)
+                elif destination not in visited:
+                    visited.add(destination)
                     left.append(destination)
         return queues
 

@@ -110,9 +110,9 @@ def size_of_messages(content: object) -> list[Finding]:
     ]
 
 
-def with_refusals(found: Sequence[Finding], refused: Iterable[Problem]) -> list[Finding]:
+def with_refusals(findings: Sequence[Finding], refused: Iterable[Problem]) -> list[Finding]:
     """Return findings together with what a node refuses, unless they name that object as an error already."""
-    named = {each.place for each in found if each.severity is Severity.ERROR}
+    named = {each.place for each in findings if each.severity is Severity.ERROR}
     more = [
         Finding(
             Severity.ERROR,
@@ -124,7 +124,7 @@ def with_refusals(found: Sequence[Finding], refused: Iterable[Problem]) -> list[
         for each in refused
         if named.isdisjoint(ITEM.findall(each.where))
     ]
-    return sorted([*more, *found], key=lambda each: list(Severity).index(each.severity))
+    return sorted([*more, *findings], key=lambda each: list(Severity).index(each.severity))
 
 
 def _told(found: tuple[Thing, str, str]) -> tuple[str, str, str]:

@@ -76,8 +76,8 @@ def _needs_type(wanted: Topology, host: str, found: Topology) -> bool:
 
 def _default_type(api: Api, host: str) -> str | None:
     content = _found(api, "vhosts", host)
-    said = content.get(DEFAULT_TYPE) if isinstance(content, Mapping) else None
-    return said if isinstance(said, str) else None
+    value = content.get(DEFAULT_TYPE) if isinstance(content, Mapping) else None
+    return value if isinstance(value, str) else None
 
 
 def _secrets(wanted: Topology | None) -> Mapping[str, str] | None:

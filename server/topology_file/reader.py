@@ -103,8 +103,8 @@ def _in_host(host: str, entry: HostEntry) -> Iterator[Thing]:
         for number, each in enumerate(exchange.bindings):
             yield _binding(host, EXCHANGE, name, each, f"{at('exchanges', name)}.bindings[{number}]")
     for name, each_queue in entry.queues.items():
-        said = (each_queue.arguments, each_queue.type, each_queue.durable, each_queue.auto_delete)
-        yield queue(host, name, *said, at("queues", name))
+        fields = (each_queue.arguments, each_queue.type, each_queue.durable, each_queue.auto_delete)
+        yield queue(host, name, *fields, at("queues", name))
         for number, each in enumerate(each_queue.bindings):
             yield _binding(host, "queue", name, each, f"{at('queues', name)}.bindings[{number}]")
 
@@ -187,8 +187,8 @@ class RowReader:
             if known is not None and known.effect is Effect.NO_EFFECT and value not in known.inert:
                 self.passed_over.append((place.path, without_effect(known)))
         metadata = row.get("metadata")
-        said = metadata.get(DEFAULT_TYPE) if isinstance(metadata, Mapping) else None
-        type_ = said or row.get(DEFAULT_TYPE)
+        text = metadata.get(DEFAULT_TYPE) if isinstance(metadata, Mapping) else None
+        type_ = text or row.get(DEFAULT_TYPE)
         default = str(type_) if type_ not in (None, "undefined") else None
         return virtual_host(self.text(row, "name", place), default, place.path)
 
@@ -203,26 +203,26 @@ class RowReader:
         return self.policy_of(POLICY, row, row, place)
 
     def parameter(self, row: Row, place: Place) -> Thing | None:
-        said, component = row.get("value"), self.text(row, "component", place)
+        value, component = row.get("value"), self.text(row, "component", place)
         if component in COMPONENTS:
-            if said is None:
+            if value is None:
                 place.at("value").refuse("nothing", "the parameter's value")
             return Thing(
-                (component, self.host(row), self.text(row, "name", place)), {"value": said}, place.path
+                (component, self.host(row), self.text(row, "name", place)), {"value": value}, place.path
             )
         if component != OPERATOR:
             self.passed_over += ((place.path, warning) for warning in component_warnings(component))
             return None
-        return self.policy_of(OPERATOR_POLICY, row, said if isinstance(said, Mapping) else {}, place)
+        return self.policy_of(OPERATOR_POLICY, row, value if isinstance(value, Mapping) else {}, place)
 
-    def policy_of(self, kind: str, row: Row, said: Row, place: Place) -> Thing:
-        definition = said.get("definition", {})
+    def policy_of(self, kind: str, row: Row, fields: Row, place: Place) -> Thing:
+        definition = fields.get("definition", {})
         if isinstance(definition, list):  # the form that `rabbitmqctl export_definitions` writes
             definition = dict(definition)
         settings = {
-            "pattern": self.text(said, "pattern", place),
-            "apply-to": said.get("apply-to", "all"),
-            "priority": said.get("priority", 0),
+            "pattern": self.text(fields, "pattern", place),
+            "apply-to": fields.get("apply-to", "all"),
+            "priority": fields.get("priority", 0),
             "definition": definition if isinstance(definition, Mapping) else {},
         }
         return Thing((kind, self.host(row), self.text(row, "name", place)), settings, place.path)

@@ -12,7 +12,7 @@ import pytest
 
 from leveret.durable.store.block import Block, header
 from leveret.pipeline.errors import BadOption, PipelineError, Refused, Unroutable
-from leveret.pipeline.jobs.replay import Asked, Checkpoint, Content, Plan, cut
+from leveret.pipeline.jobs.replay import Checkpoint, Content, Plan, ReplayRequest, cut
 from leveret.pipeline.publisher import Part, Published, State, Taken
 from leveret.pipeline.sink_options import read_sink_options
 from tests.interop.conftest import need_module
@@ -23,7 +23,7 @@ import pyarrow as pa  # noqa: E402
 
 from leveret.pipeline.jobs.replay_batches import Pace, Poured, Replaying  # noqa: E402
 
-ASKED = Asked("/lake", "again")
+ASKED = ReplayRequest("/lake", "again")
 PLAN = Plan("replay-1", ASKED, Content(("/lake/a.parquet",), ("stream",)), (10, 20, 31), (5, 7))
 SINK = read_sink_options({"endpoints": "localhost", "exchange": "again"})
 

@@ -179,9 +179,9 @@ class Scratch(FilledFolder):
         """Return whether `lacks` is true, and have the thread that reads bring the messages then."""
         about = self._about(numbers)
         wanted = [(first, octets) for first in about if (octets := self._lacking.get(first))]
-        asked = [each for each in wanted if each[0] not in self._asked]
-        self._asked.update(first for first, _ in asked)
-        for firsts in portions(asked):
+        missing = [each for each in wanted if each[0] not in self._asked]
+        self._asked.update(first for first, _ in missing)
+        for firsts in portions(missing):
             self._reads.put(partial(self._bring, firsts), lambda found: None)
         return bool(wanted)
 
@@ -201,15 +201,15 @@ class Scratch(FilledFolder):
         self._keep_if_possible(found)
         return found[0].messages
 
-    def _keep_if_possible(self, found: Sequence[Chunk]) -> None:
+    def _keep_if_possible(self, chunks: Sequence[Chunk]) -> None:
         """Write messages that are lacking, if there is room for them; else they are brought another time."""
         with suppress(NoSpaceError):
-            self._keep(found)
+            self._keep(chunks)
 
-    def _keep(self, found: Sequence[Chunk]) -> None:
+    def _keep(self, chunks: Sequence[Chunk]) -> None:
         """Write messages that are lacking; not those of chunks that the database has merged, and this copy has not."""
         with self._lock:
-            lacking = [each for each in found if each.first in self._lacking]
+            lacking = [each for each in chunks if each.first in self._lacking]
             if not lacking:
                 return
             with self._kept_beside(lacking) as (slim, keys):

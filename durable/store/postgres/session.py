@@ -109,11 +109,11 @@ class Session:
         try:
             given = conninfo.conninfo_to_dict(database.dsn)
             wanted = DEFAULTS | {key: str(value) for key, value in given.items()} | {"application_name": name}
-            said = conninfo.make_conninfo(**wanted)
+            text = conninfo.make_conninfo(**wanted)
         except psycopg.Error:  # its text may quote a part of the password
             raise BadDatabase(NOT_UNDERSTOOD) from None
         try:
-            self.connection = psycopg.connect(said, autocommit=True, prepare_threshold=0)
+            self.connection = psycopg.connect(text, autocommit=True, prepare_threshold=0)
         except psycopg.Error as error:
             raise unusable(database, error) from None
         self.connection.add_notice_handler(self._on_notice)

@@ -20,7 +20,7 @@ from leveret.front_end import Peer
 from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.outbox import Outbox
 from leveret.protocols.amqp010.broker import stats as facts
-from leveret.protocols.amqp010.broker.entrance import Entrance
+from leveret.protocols.amqp010.broker.connection_parts import ConnectionParts
 from leveret.protocols.amqp010.broker.session import ServedSession
 from leveret.protocols.amqp010.broker.sessions import Sessions
 from leveret.protocols.amqp010.codec.commands import (
@@ -119,9 +119,9 @@ class Adapter010(ServedConnection, Handler):
         return self.answered(self._login.begin, mechanism, response or b"")
 
     def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
-        asked, self._asked = self._asked, ""
-        if asked:
-            return self.answered(self._login.begin, asked, response)
+        mechanism, self._asked = self._asked, ""
+        if mechanism:
+            return self.answered(self._login.begin, mechanism, response)
         return self.answered(self._login.answer, response)
 
     def on_checked(self) -> bytes | Wait | None:
@@ -143,9 +143,9 @@ class Adapter010(ServedConnection, Handler):
     # Sessions.
 
     def on_attach(self, name: bytes, force: bool) -> Session:
-        entrance = Entrance(self.broker, self.config, self.client, self.peer.name)
+        parts = ConnectionParts(self.broker, self.config, self.client, self.peer.name)
         try:
-            return self.client.host.guest(Sessions).attach(entrance, name, force)
+            return self.client.host.guest(Sessions).attach(parts, name, force)
         except Failure as failure:  # 0-10 has no better code, and existing sessions may go on
             if not self._has_complained:  # log once: the client may ask any number of times
                 self._has_complained = True

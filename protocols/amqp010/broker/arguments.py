@@ -35,10 +35,10 @@ Meaning: TypeAlias = Callable[[str, Table], Table]
 
 
 def core_arguments(
-    asked: Mapping[str, Value] | None, alternate: str | None = None, field_index: int = 0
+    arguments: Mapping[str, Value] | None, alternate: str | None = None, field_index: int = 0
 ) -> Table:
     """Return a declaration's arguments and the core's that they mean. Raises SessionError (invalid-argument)."""
-    given = table(asked or {})
+    given = table(arguments or {})
     try:
         meant = meaning_of(given)
     except ValueError as fault:
@@ -96,10 +96,10 @@ def truth(name: str, given: Table) -> bool:
     value = given.get(name)
     if value is None or isinstance(value, int):
         return bool(value)
-    said = printed(value).lower()
-    if said not in TRUTHS:
+    text = printed(value).lower()
+    if text not in TRUTHS:
         raise ValueError(f"{name}: {printed(value)} is neither true nor false")
-    return TRUTHS[said]
+    return TRUTHS[text]
 
 
 TRUTHS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
@@ -199,14 +199,14 @@ def _delay(name: str, given: Table) -> Table:
 def _fair_shares(given: Table) -> Table:
     """Return how many messages of each level are delivered in a row, by arguments for all levels or one. 0 is no
     limit."""
-    asked = [name for name in given if name in FAIR_SHARES or name.startswith(FAIR_SHARES_OF)]
-    if not asked:
+    named = [name for name in given if name in FAIR_SHARES or name.startswith(FAIR_SHARES_OF)]
+    if not named:
         return {}
     levels = min(1 + (checks.whole(given.get("x-max-priority")) or 0), LEVELS_MAX)
     if levels == 1 and not any(name in given for name in PRIORITIES):
-        raise ValueError(f"{asked[0]}: there are no levels to share without qpid.priorities")
+        raise ValueError(f"{named[0]}: there are no levels to share without qpid.priorities")
     for_all = next((whole(name, given) for name in FAIR_SHARES if name in given), 0)
-    of_one = {_level(name): whole(name, given) for name in asked if name not in FAIR_SHARES}
+    of_one = {_level(name): whole(name, given) for name in named if name not in FAIR_SHARES}
     shares = [Int64(of_one.get(level, for_all)) for level in range(levels)]
     is_kept = levels > 1 and any(shares) and not {"x-last-value-key", "x-message-group-key"} & given.keys()
     if not is_kept:
@@ -215,10 +215,10 @@ def _fair_shares(given: Table) -> Table:
 
 
 def _level(name: str) -> int:
-    said = next(name[len(each) :] for each in FAIR_SHARES_OF if name.startswith(each))
-    if not (said.isascii() and said.isdecimal() and len(said) < 10):
+    value = next(name[len(each) :] for each in FAIR_SHARES_OF if name.startswith(each))
+    if not (value.isascii() and value.isdecimal() and len(value) < 10):
         raise ValueError(f"{name}: a level is a number from 0 on")
-    return int(said)
+    return int(value)
 
 
 FAIR_SHARES: Final = ("qpid.fairshare", "x-qpid-fairshare")  # of all levels

@@ -143,9 +143,9 @@ def body_value(header: bytes, body: bytes) -> values.Value:
     if read is None:
         return None
     try:
-        said, after = read(body, 0, len(body))
-        found = neutral(said)
-        return found if after == len(body) and wire(found) == said else None
+        converted, after = read(body, 0, len(body))
+        found = neutral(converted)
+        return found if after == len(body) and wire(found) == converted else None
     except ValueError:
         return None
 
@@ -188,12 +188,12 @@ def body_of(value: values.Value) -> tuple[str, bytes] | None:
     if isinstance(value, str):
         return "text/plain", value.encode()
     try:
-        said = wire(value)
-        if neutral(said) != value:
+        converted = wire(value)
+        if neutral(converted) != value:
             return None
-        if isinstance(said, dict):
-            return MAP.decode(), encode_map(said)
-        return (LIST.decode(), encode_list(said)) if isinstance(said, list) else None
+        if isinstance(converted, dict):
+            return MAP.decode(), encode_map(converted)
+        return (LIST.decode(), encode_list(converted)) if isinstance(converted, list) else None
     except ValueError:
         return None
 
@@ -243,15 +243,15 @@ def _value(given: str | bytes | int) -> values.Value:
     return values.UInt64(given) if isinstance(given, int) else given
 
 
-def _reply_to(said: str | None) -> bytes | None:
+def _reply_to(text: str | None) -> bytes | None:
     """Return an encoded reply-to for a queue's name or an address of version 2."""
-    if not said:
+    if not text:
         return None
-    exchange, key = "", said
-    if said.startswith(QUEUES):
-        key = _decoded(said.removeprefix(QUEUES))
-    elif said.startswith(EXCHANGES):
-        exchange, key = map(_decoded, said.removeprefix(EXCHANGES).partition("/")[::2])
+    exchange, key = "", text
+    if text.startswith(QUEUES):
+        key = _decoded(text.removeprefix(QUEUES))
+    elif text.startswith(EXCHANGES):
+        exchange, key = map(_decoded, text.removeprefix(EXCHANGES).partition("/")[::2])
     fields = [_octets(exchange or None, e.SHORT_MAX), _octets(key, e.SHORT_MAX)]
     return None if fields[1] is None else e.packed_of(fields, e.REPLY_WIDTHS)
 

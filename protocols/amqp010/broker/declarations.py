@@ -93,8 +93,8 @@ def _require_type(session: ServedSession, type_: str) -> None:
 
 def _require_same(current: Exchange, type_: str, alternate: str | None, passive: bool) -> None:
     if type_ != current.type.name and (type_ or not passive):
-        is_, asked = current.type.name, type_
-        raise _not_allowed(f"exchange '{current.name}' is of type {is_}, not {asked or 'none'}", 2)
+        is_, wanted = current.type.name, type_
+        raise _not_allowed(f"exchange '{current.name}' is of type {is_}, not {wanted or 'none'}", 2)
     if alternate is not None and alternate != current.arguments.get(ALTERNATE_EXCHANGE):
         raise _not_allowed(f"exchange '{current.name}' has another alternate exchange than '{alternate}'", 3)
 
@@ -198,10 +198,10 @@ def _is_bound(exchange: Exchange, queue: Queue | None, key: str, arguments: Tabl
         key, arguments = "", {}
     elif looks_at is LooksAt.KEY:
         arguments = {}
-    asked = frozen(arguments)
-    hash(asked)  # computed once: else each comparison would compare all arguments
+    wanted = frozen(arguments)
+    hash(wanted)  # computed once: else each comparison would compare all arguments
     return any(
-        (not key or binding.key == key) and (not arguments or binding.frozen_arguments == asked)
+        (not key or binding.key == key) and (not arguments or binding.frozen_arguments == wanted)
         for binding in _bindings(exchange, queue)
         if binding.source is exchange
     )

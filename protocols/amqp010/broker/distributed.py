@@ -149,10 +149,10 @@ def _branch(session: ServedSession, xid: c.Xid | None) -> Branch:
     return session.host.guest(Branches).find(_xid(xid), session.client.user)
 
 
-def _xid(said: c.Xid | None) -> Xid:
-    if said is None or said.format is None:
+def _xid(given: c.Xid | None) -> Xid:
+    if given is None or given.format is None:
         raise SessionError(c.ERROR_CODE_ILLEGAL_ARGUMENT, "an xid with a format is required", 1)
-    xid = Xid(said.format, said.global_id or b"", said.branch_id or b"")
+    xid = Xid(given.format, given.global_id or b"", given.branch_id or b"")
     if max(len(xid.global_id), len(xid.branch_id)) > ID_MAX:
         raise SessionError(
             c.ERROR_CODE_ILLEGAL_ARGUMENT, f"a part of the xid has more than {ID_MAX} octets", 1

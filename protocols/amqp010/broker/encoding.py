@@ -167,14 +167,14 @@ class Shown:
         if encoding is ENCODING:
             header, self.body = given(message)
         else:
-            said, self.body = encoding.convert(message)
+            properties, self.body = encoding.convert(message)
             if (value := encoding.value(message)) is not None and (body := conversion.body_of(value)):
                 content_type, self.body = body
                 if isinstance(value, str):
-                    content_type = said.content_type or content_type
+                    content_type = properties.content_type or content_type
                 # its type `amqp-1.0` does not apply here
-                said = attrs.evolve(said, content_type=content_type, type=None)
-            header = conversion.write(said, encoding.property(message.properties, "subject"))
+                properties = attrs.evolve(properties, content_type=content_type, type=None)
+            header = conversion.write(properties, encoding.property(message.properties, "subject"))
         if notes is not None:
             header = _noted(header, message, notes)
         self.header = header
@@ -211,7 +211,7 @@ def _noted(header: bytes, message: Message, notes: Notes) -> bytes:
 
 
 def _death(death: Death) -> Table:
-    said: dict[str, values.Value] = {
+    fields: dict[str, values.Value] = {
         "count": Int64(death.count),
         "reason": death.reason,
         "queue": death.queue,
@@ -220,5 +220,5 @@ def _death(death: Death) -> Table:
         "routing-keys": list(death.keys),
     }
     if death.ttl_ms is not None:
-        said["original-expiration"] = str(death.ttl_ms)
-    return said
+        fields["original-expiration"] = str(death.ttl_ms)
+    return fields

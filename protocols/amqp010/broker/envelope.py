@@ -401,6 +401,6 @@ def map_of(entries: Mapping[str, bytes]) -> bytes:
     """Return a map without its size. The names fit a str8."""
     parts = [UINT32.pack(len(entries))]
     for name, octets in entries.items():
-        said = name.encode("utf-8", "surrogateescape")
-        parts += (bytes((len(said),)), said, octets)
+        encoded = name.encode("utf-8", "surrogateescape")
+        parts += (bytes((len(encoded),)), encoded, octets)
     return b"".join(parts)

@@ -40,7 +40,7 @@ from leveret.security.users import Permission
 if TYPE_CHECKING:
     from leveret.client import Client
     from leveret.delivery import Delivery
-    from leveret.protocols.amqp010.broker.entrance import Entrance
+    from leveret.protocols.amqp010.broker.connection_parts import ConnectionParts
     from leveret.protocols.amqp010.broker.subscription import Grant, Subscription
     from leveret.protocols.amqp010.broker.transactions import Work
     from leveret.protocols.amqp010.codec.commands import Command, MessageTransfer, Struct
@@ -92,13 +92,13 @@ class ServedSession(SessionOwner, Publisher):
 
     session: Session  # set by `Sessions`, which makes both
 
-    def __init__(self, entrance: Entrance, name: bytes) -> None:
+    def __init__(self, parts: ConnectionParts, name: bytes) -> None:
         self.name = name
-        self.broker = entrance.broker
-        self.config = entrance.config
-        self.client = entrance.client.part()
+        self.broker = parts.broker
+        self.config = parts.config
+        self.client = parts.client.part()
         self.host = self.client.host
-        self.timeout_max_s = entrance.config.protocols.amqp010.session_timeout_max_s
+        self.timeout_max_s = parts.config.protocols.amqp010.session_timeout_max_s
         # by destination; the one served longest ago comes first
         self.subscriptions: dict[str, Subscription] = {}
         self.unsettled: Sent[Delivery] = Sent()

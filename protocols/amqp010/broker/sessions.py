@@ -20,7 +20,7 @@ from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
-    from leveret.protocols.amqp010.broker.entrance import Entrance
+    from leveret.protocols.amqp010.broker.connection_parts import ConnectionParts
 
 TIMED_OUT: Final = "it was detached for longer than its timeout"
 FORBIDDEN: Final = "its user has come back with a token that does not let him read what it reads"
@@ -30,16 +30,16 @@ CROWDED_OUT: Final = "its user has too many detached sessions"
 class _Place:
     """The bookkeeping of one session."""
 
-    __slots__ = ("entrance", "name", "timer")
+    __slots__ = ("name", "parts", "timer")
 
-    def __init__(self, entrance: Entrance, name: bytes) -> None:
-        self.entrance = entrance  # the session is counted among the channels of that user
+    def __init__(self, parts: ConnectionParts, name: bytes) -> None:
+        self.parts = parts  # the session is counted among the channels of that user
         self.name = name
         self.timer: Timer | None = None  # while it is detached
 
     @property
     def user(self) -> str:
-        return self.entrance.client.user.name
+        return self.parts.client.user.name
 
 
 class Sessions(Guest):
@@ -57,33 +57,33 @@ class Sessions(Guest):
     def __len__(self) -> int:
         return len(self._places)
 
-    def attach(self, entrance: Entrance, name: bytes, force: bool) -> Session:
+    def attach(self, parts: ConnectionParts, name: bytes, force: bool) -> Session:
         """Return the session of that name, detached: a kept one, one taken from another channel, or a new one.
 
         Raises AttachRefused if it is in use, and LimitReached if its user may have no more.
         """
-        session = self._named.get((entrance.client.user.name, name))
+        session = self._named.get((parts.client.user.name, name))
         if session is not None and session.attached and not session.ended:
             if not force:
                 raise AttachRefused(DETACH_CODE_SESSION_BUSY)
             session.detached(DETACH_CODE_SESSION_BUSY)  # this tells the peer that had it
         if session is None or session.ended:
-            return self._make(entrance, name)
+            return self._make(parts, name)
         assert isinstance(session.owner, ServedSession)
-        if not session.owner.may_be_of(entrance.client):
+        if not session.owner.may_be_of(parts.client):
             self._end(session, FORBIDDEN)
-            return self._make(entrance, name)
+            return self._make(parts, name)
         self._stop_clock(session)
-        session.owner.came_in_by(entrance.client)
+        session.owner.came_in_by(parts.client)
         return session
 
-    def _make(self, entrance: Entrance, name: bytes) -> Session:
-        entrance.client.open_channel()
-        settings = entrance.config.protocols.amqp010
-        owner = ServedSession(entrance, name)
+    def _make(self, parts: ConnectionParts, name: bytes) -> Session:
+        parts.client.open_channel()
+        settings = parts.config.protocols.amqp010
+        owner = ServedSession(parts, name)
         limits = SessionLimits(settings.replay_flush_size, settings.replay_size_max, settings.complete_every)
         session = owner.session = Session(name, owner, limits)
-        place = self._places[session] = _Place(entrance, name)
+        place = self._places[session] = _Place(parts, name)
         self._named[place.user, name] = session
         return session
 
@@ -96,7 +96,7 @@ class Sessions(Guest):
         place.timer = broker.timers.at(broker.now + session.timeout_s, partial(self._time_is_over, session))
         detached = self._detached.setdefault(place.user, {})
         detached[session] = None
-        if len(detached) > place.entrance.config.protocols.amqp010.detached_sessions_max:
+        if len(detached) > place.parts.config.protocols.amqp010.detached_sessions_max:
             self._end(next(iter(detached)), CROWDED_OUT)
 
     def _time_is_over(self, session: Session, now: float) -> None:
@@ -112,7 +112,7 @@ class Sessions(Guest):
         name = (place.user, place.name)
         if self._named[name] is session:  # and not a new one that has replaced it
             del self._named[name]
-        place.entrance.client.close_channel()
+        place.parts.client.close_channel()
 
     def _stop_clock(self, session: Session) -> None:
         place = self._places[session]

@@ -51,11 +51,11 @@ def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscrib
         raise SessionError(c.ERROR_CODE_ILLEGAL_ARGUMENT, "a subscription needs the name of a queue")
     session.broker.node_limits.require_consumer(len(session.subscriptions))
     queue = session.client.readable_queue(command.queue)
-    asked = command.arguments or {}
+    given = command.arguments or {}
     subscription = Subscription(
-        session, queue, command, _priority(asked), _selector(asked), _starting_point(asked)
+        session, queue, command, _priority(given), _selector(given), _starting_point(given)
     )
-    subscription.timeout_s = _timeout_s(asked)
+    subscription.timeout_s = _timeout_s(given)
     if subscription.timeout_s is None and not queue.limits.consumer_timeout_asked:
         subscription.timeout_s = (
             0.0  # clients of 0-10 know no timeout, so the node's default is none of theirs
@@ -66,24 +66,24 @@ def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscrib
         session.client.consume(subscription)
     except AccessRefused as failure:  # S099: no permission is missing, the queue has another consumer
         raise SessionError(c.ERROR_CODE_RESOURCE_LOCKED, str(failure)) from None
-    if asked:
-        subscription.warnings = tuple(consumer_warnings(table(asked), CONSUMER_ROWS))
+    if given:
+        subscription.warnings = tuple(consumer_warnings(table(given), CONSUMER_ROWS))
         host = session.client.host.name
         session.broker.notices.notice(host, "subscription to queue", queue.name, subscription.warnings)
     session.subscriptions[destination] = subscription
     session.complete(id)
 
 
-def _priority(asked: Mapping[str, Value]) -> int:
-    value = asked.get(PRIORITY, 0)
+def _priority(arguments: Mapping[str, Value]) -> int:
+    value = arguments.get(PRIORITY, 0)
     if isinstance(value, bool) or not isinstance(value, int):
         raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{PRIORITY} is no whole number")
     return value
 
 
-def _timeout_s(asked: Mapping[str, Value]) -> float | None:
+def _timeout_s(arguments: Mapping[str, Value]) -> float | None:
     """Return the subscription's own limit for answers in seconds; None is its queue's, 0 none."""
-    value = asked.get(TIMEOUT)
+    value = arguments.get(TIMEOUT)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -91,8 +91,8 @@ def _timeout_s(asked: Mapping[str, Value]) -> float | None:
     return value / 1000
 
 
-def _selector(asked: Mapping[str, Value]) -> Selector | None:
-    value = asked.get(SELECTOR)
+def _selector(arguments: Mapping[str, Value]) -> Selector | None:
+    value = arguments.get(SELECTOR)
     if value is None or value == "":
         return None
     if not isinstance(value, str):
@@ -103,8 +103,8 @@ def _selector(asked: Mapping[str, Value]) -> Selector | None:
         raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{SELECTOR}: {failure}") from None
 
 
-def _starting_point(asked: Mapping[str, Value]) -> Table:
-    return table({name: asked[name] for name in (OFFSET, GROUP) if name in asked})
+def _starting_point(arguments: Mapping[str, Value]) -> Table:
+    return table({name: arguments[name] for name in (OFFSET, GROUP) if name in arguments})
 
 
 def message_cancel(session: ServedSession, id: Id, command: c.MessageCancel) -> None:

@@ -59,28 +59,28 @@ class Sent(Generic[T]):
         more ids than there are costs no more than what there is.
         """
         held = self.by_id
-        asked = self._asked(ids, last)
-        if not asked:
+        selected = self._asked(ids, last)
+        if not selected:
             return {}
-        if asked.count > 4 * len(held) + 1000:
-            taken = {id: each for id, each in held.items() if id in asked}
+        if selected.count > 4 * len(held) + 1000:
+            taken = {id: each for id, each in held.items() if id in selected}
             self.by_id = {id: each for id, each in held.items() if id not in taken}
         else:
             taken, pop = {}, held.pop
-            for low, high in asked.ranges:
+            for low, high in selected.ranges:
                 span = range(low, high + 1) if low <= high else (*range(low, MASK + 1), *range(high + 1))
                 taken |= {id: pop(id) for id in span if id in held}
-        low, high = asked.ranges[0]
+        low, high = selected.ranges[0]
         if low == self.oldest:
             self.oldest = following(high)
         return taken
 
     def held(self, ids: SequenceSet, last: Id) -> dict[Id, T]:
         """Return the entries with these ids, which stay. It costs as much as `take`."""
-        asked = self._asked(ids, last)
-        if asked.count > 4 * len(self.by_id) + 1000:
-            return {id: each for id, each in self.by_id.items() if id in asked}
-        return {id: self.by_id[id] for id in asked if id in self.by_id}
+        selected = self._asked(ids, last)
+        if selected.count > 4 * len(self.by_id) + 1000:
+            return {id: each for id, each in self.by_id.items() if id in selected}
+        return {id: self.by_id[id] for id in selected if id in self.by_id}
 
     def _asked(self, ids: SequenceSet, last: Id) -> SequenceSet:
         """Return those of the ids that may be here."""
@@ -90,9 +90,9 @@ class Sent(Generic[T]):
             return SequenceSet()
         if not 0 <= distance(self.oldest, last) <= FAR:
             self.oldest = next(iter(held))
-        asked = ids.within(self.oldest, last)
-        self.looked_at = min(asked.count, 4 * len(held) + 1000)
-        return asked
+        selected = ids.within(self.oldest, last)
+        self.looked_at = min(selected.count, 4 * len(held) + 1000)
+        return selected
 
 
 class Browsed:

@@ -66,9 +66,9 @@ class Packed(ABC):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        said = {**self.fields(), self.SECRET: "***"} if self.SECRET else self.fields()
+        fields = {**self.fields(), self.SECRET: "***"} if self.SECRET else self.fields()
         present = [
-            f"{name}={value!r}" for name, value in said.items() if value is not None and value is not False
+            f"{name}={value!r}" for name, value in fields.items() if value is not None and value is not False
         ]
         return f"{type(self).__name__}({', '.join(present)})"
 

@@ -302,10 +302,10 @@ class Session:
         self._leave(line)
         line.released()
 
-    def _on_request_timeout(self, line: Line, asked: c.SessionRequestTimeout) -> None:
+    def _on_request_timeout(self, line: Line, command: c.SessionRequestTimeout) -> None:
         """Grant the timeout, up to the owner's maximum. An absent timeout means for ever and gets that maximum."""
         longest = self.owner.timeout_max_s
-        self.timeout_s = longest if asked.timeout is None else min(asked.timeout, longest)
+        self.timeout_s = longest if command.timeout is None else min(command.timeout, longest)
         line.control(c.SessionTimeout(self.timeout_s).encode())
         if not self.timeout_s:
             self._keep_no_more(line)

@@ -279,8 +279,8 @@ def _converted(message: Message) -> Converted:
     if message.encoding is ENCODING:
         properties, body = message.properties, message.body
     else:
-        said, body = message.encoding.convert(message)
-        properties = ENCODING.write(said)
+        written, body = message.encoding.convert(message)
+        properties = ENCODING.write(written)
     notes = message.notes
     if notes is not None and notes.deaths:
         properties = _with_deaths(message, properties)

@@ -85,9 +85,9 @@ ANNOTATION_ROWS: Final = by_name(
 )
 
 
-def filter_warnings(asked: Mapping[str, Value], applied: Mapping[str, Value]) -> Iterator[str]:
+def filter_warnings(arguments: Mapping[str, Value], applied: Mapping[str, Value]) -> Iterator[str]:
     """Yield the warnings of filters that a receiver asks for and does not get."""
-    for name, value in asked.items():
+    for name, value in arguments.items():
         if name in applied:
             continue
         kind = (

@@ -195,8 +195,10 @@ def write(properties: Properties, subject: values.Value = None) -> bytes:
     annotations, application = _parted(given)
     if (type_ := _unicode(properties.type)) is not None:
         annotations[TYPE] = entry(TYPE, type_)
-    said = b"" if record == p.Properties() else record.encode()
-    return _header(properties) + annotations_section(annotations.values()) + said + _application(application)
+    octets = b"" if record == p.Properties() else record.encode()
+    return (
+        _header(properties) + annotations_section(annotations.values()) + octets + _application(application)
+    )
 
 
 def _address(reply_to: str) -> str:
@@ -206,8 +208,8 @@ def _address(reply_to: str) -> str:
 def value_section(value: values.Value) -> bytes | None:
     """Return the body that `body_value` reads as this value, or None if 1.0 cannot express all of it."""
     try:
-        said = wire(value)
-        return VALUE_BEGIN + encode(_with_strings(said)) if neutral(said) == value else None
+        converted = wire(value)
+        return VALUE_BEGIN + encode(_with_strings(converted)) if neutral(converted) == value else None
     except ValueError:
         return None
 
@@ -234,12 +236,12 @@ def _parted(given: Table) -> tuple[dict[str, bytes], list[bytes]]:
     application: list[bytes] = []
     for header, value in given.items():
         try:
-            said = wire(value)
-            name = COPIES if header == "CC" and isinstance(said, list) else header
+            converted = wire(value)
+            name = COPIES if header == "CC" and isinstance(converted, list) else header
             if name.startswith("x-") and name.isascii():
-                annotations[name] = entry(name, said)
-            elif not isinstance(said, list | dict):
-                application += (encode(name), encode(said))
+                annotations[name] = entry(name, converted)
+            elif not isinstance(converted, list | dict):
+                application += (encode(name), encode(converted))
         except ValueError:
             continue
     return annotations, application

@@ -87,11 +87,11 @@ class Encoding10(Encoding):
         """Return the facts as `project` had them, or `facts` if they differ, as those of dead letters do."""
         at = bounds(properties)
         envelope = envelope_of(properties[: at[PROPERTIES]], at[DELIVERY])
-        said = Facts10(envelope, facts.has_headers, facts.user_id, facts.reply_to, facts.cc)
+        value = Facts10(envelope, facts.has_headers, facts.user_id, facts.reply_to, facts.cc)
         if envelope.priority is None:
-            said.priority = facts.priority
-        same = (said.durable, said.priority, said.ttl_ms) == (facts.durable, facts.priority, facts.ttl_ms)
-        return said if same else facts
+            value.priority = facts.priority
+        same = (value.durable, value.priority, value.ttl_ms) == (facts.durable, facts.priority, facts.ttl_ms)
+        return value if same else facts
 
     def property(self, properties: bytes, name: str) -> values.Value:
         if name in conversion.SELECTED:
@@ -131,14 +131,14 @@ class Encoding10(Encoding):
 
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         """Add headers as annotations: only those that begin with `x-`, because the bare message is immutable."""
-        said: dict[str, Value] = {}
+        fields: dict[str, Value] = {}
         for name, value in headers.items():
             if name.startswith("x-") and name.isascii():
                 try:
-                    said[name] = wire(value)
+                    fields[name] = wire(value)
                 except ValueError:
                     continue
-        return _with_annotations(properties, said)
+        return _with_annotations(properties, fields)
 
     def received_at(self, properties: bytes, now_ms: int, overwrites: bool) -> bytes:
         if not overwrites and self.header(properties, RECEIVED_TIME) is not None:
@@ -449,15 +449,15 @@ class Shown:
 
 def _converted(message: Message) -> tuple[bytes, bytes, bytes]:
     """Convert a message of another protocol; return its properties, the beginning of its body, and the rest of that."""
-    said, body = message.encoding.convert(message)
+    properties, body = message.encoding.convert(message)
     subject = message.encoding.property(message.properties, "subject")
-    if said.type == AS_SECTIONS and is_body(body):
-        return conversion.write(attrs.evolve(said, type=None), subject), b"", body
+    if properties.type == AS_SECTIONS and is_body(body):
+        return conversion.write(attrs.evolve(properties, type=None), subject), b"", body
     value = message.encoding.value(message)
     section = None if value is None else conversion.value_section(value)
     if section is not None:
-        return conversion.write(attrs.evolve(said, content_type=None), subject), b"", section
-    return conversion.write(said, subject), data_begin(body), body
+        return conversion.write(attrs.evolve(properties, content_type=None), subject), b"", section
+    return conversion.write(properties, subject), data_begin(body), body
 
 
 def _header(envelope: Envelope, ttl_ms: int | None, first: bool, attempts: int) -> bytes:
@@ -520,7 +520,7 @@ def _bury(entries: dict[str, bytes], notes: Notes, facts: Facts) -> None:
 
 
 def _death(death: Death) -> dict[Value, Value]:
-    said: dict[Value, Value] = {
+    fields: dict[Value, Value] = {
         Symbol("queue"): _unicode(death.queue),
         Symbol("reason"): Symbol(death.reason),
         Symbol("count"): ULong(death.count),
@@ -530,8 +530,8 @@ def _death(death: Death) -> dict[Value, Value]:
         Symbol("routing-keys"): array_of([_unicode(key) for key in death.keys]),
     }
     if death.ttl_ms is not None and death.ttl_ms <= UINT_MAX:
-        return {Symbol("ttl"): UInt(death.ttl_ms), **said}
-    return said
+        return {Symbol("ttl"): UInt(death.ttl_ms), **fields}
+    return fields
 
 
 def _unicode(name: str) -> str:

@@ -128,17 +128,17 @@ def granted(
     """
     source, queue = origin.source, origin.queue
     longest_s = session.connection.config.protocols.amqp10.link_timeout_max_s
-    asked, timeout_s = str(source.expiry_policy), int(source.timeout)
+    policy, timeout_s = str(source.expiry_policy), int(source.timeout)
     lasting = (p.TERMINUS_EXPIRY_POLICY_CONNECTION_CLOSE, p.TERMINUS_EXPIRY_POLICY_NEVER)
-    if not (longest_s and takes and (timeout_s or asked in lasting)):
+    if not (longest_s and takes and (timeout_s or policy in lasting)):
         return None
     if source.dynamic or queue.hidden or queue.type is QueueType.STREAM or "shared" in source.capabilities:
         return None
-    if asked == p.TERMINUS_EXPIRY_POLICY_NEVER:
-        asked, timeout_s = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, longest_s
+    if policy == p.TERMINUS_EXPIRY_POLICY_NEVER:
+        policy, timeout_s = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, longest_s
     timeout_s = min(timeout_s, longest_s)
     durable = bool(timeout_s) and _outlives(session, link, origin)
-    return Stay(asked, timeout_s, longest_s, durable)
+    return Stay(policy, timeout_s, longest_s, durable)
 
 
 def _outlives(session: ServedSession, link: OutgoingLink, origin: QueueSource | Subscription) -> bool:

@@ -116,11 +116,11 @@ def _modify(deliveries: list[Delivery], outcome: Outcome, link: Retiring | None)
 
 def _delivery_time(queue: Queue, outcome: p.Modified) -> float:
     """Return when modified messages are to be delivered again, in monotonic seconds; BY_BACKOFF if it is not said."""
-    said = (outcome.message_annotations or {}).get(DELIVERY_TIME)
+    due_ms = (outcome.message_annotations or {}).get(DELIVERY_TIME)
     clock = queue.virtual_host.broker.clock
-    if not isinstance(said, int) or isinstance(said, bool) or said <= clock.wall() * 1000:
+    if not isinstance(due_ms, int) or isinstance(due_ms, bool) or due_ms <= clock.wall() * 1000:
         return BY_BACKOFF
-    return clock.now() + min(said, DELIVERY_TIME_MAX) / 1000 - clock.wall()
+    return clock.now() + min(due_ms, DELIVERY_TIME_MAX) / 1000 - clock.wall()
 
 
 def _annotate(deliveries: list[Delivery], annotations: Mapping[str, Value]) -> None:

@@ -163,8 +163,8 @@ def aim_at(client: Client, exchange: str, key: str) -> Aim:
     """Check that the client may publish there; return the aim. Raises Failure, or AmqpError if it is internal
     (S198)."""
     host, access = client.host, client.broker.access
-    found = host.exchanges.get(exchange)
-    if found is not None and found.internal:
+    source = host.exchanges.get(exchange)
+    if source is not None and source.internal:
         why = f"forbidden to publish to internal exchange '{exchange}' in vhost '{host.name}'"
         raise AmqpError(p.UNAUTHORIZED_ACCESS, why)
     target = client.publish_target(exchange, (key,))

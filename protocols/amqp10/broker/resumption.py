@@ -94,8 +94,8 @@ def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]
     if (journal := session.broker.journal) is not None:
         # The states may concern messages published just now: our attach waits until those are on disk.
         journal.holds = True
-    asked, lists_all = attach.unsettled or {}, not attach.incomplete_unsettled
-    known = {tag: each for tag, each in kept.deliveries.items() if tag in asked or not lists_all}
+    tags, lists_all = attach.unsettled or {}, not attach.incomplete_unsettled
+    known = {tag: each for tag, each in kept.deliveries.items() if tag in tags or not lists_all}
     kept.drop([each for tag, each in kept.deliveries.items() if tag not in known])
     return {tag: each for tag, each in known.items() if each.state is not None}
 
@@ -104,8 +104,8 @@ def states_of(
     kept: Mapping[bytes, Unsettled], attach: p.Attach
 ) -> dict[bytes, p.DeliveryState | None] | None:
     """Return the states for our attach, of what the sender lists."""
-    asked = attach.unsettled or {}
-    return {tag: each.state for tag, each in kept.items() if tag in asked} or None
+    tags = attach.unsettled or {}
+    return {tag: each.state for tag, each in kept.items() if tag in tags} or None
 
 
 def serve(

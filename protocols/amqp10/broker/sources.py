@@ -89,8 +89,8 @@ def terms(attach: p.Attach, source: p.Source, queue: Queue, peer: object) -> Ter
 
     Raises AmqpError amqp:invalid-field for invalid values.
     """
-    asked = attach.properties or {}
-    known = {name: asked[name] for name in (*PRIORITY, TIMEOUT, EXCLUSIVE) if name in asked}
+    given = attach.properties or {}
+    known = {name: given[name] for name in (*PRIORITY, TIMEOUT, EXCLUSIVE) if name in given}
     condition, of_messages = _conditions(source)
     no_local = None if queue.type is QueueType.STREAM else _filter(source, NO_LOCAL)
     if no_local is not None:
@@ -117,11 +117,11 @@ def _conditions(source: p.Source) -> tuple[Selector | None, list[Filter]]:
     condition: Selector | None = None
     found: list[Filter] = []
     for kinds, compiled in CONDITIONS:
-        for asked in _filters(source, kinds):
+        for wanted in _filters(source, kinds):
             if len(found) == CONDITIONS_MAX:
                 raise _invalid(f"there are more than {CONDITIONS_MAX} filters of messages")
-            condition = compiled(asked.says).also(condition)
-            found.append(asked)
+            condition = compiled(wanted.says).also(condition)
+            found.append(wanted)
     return condition, found
 
 
@@ -133,9 +133,9 @@ def _stream_arguments(source: p.Source, queue: Queue) -> tuple[Table, list[Filte
     arguments: dict[str, Neutral] = {}
     found: list[Filter] = []
     for argument, kinds, read in STREAM_ARGUMENTS:
-        if (asked := _filter(source, kinds)) is not None:
-            arguments[argument] = read(asked.says)
-            found.append(asked)
+        if (wanted := _filter(source, kinds)) is not None:
+            arguments[argument] = read(wanted.says)
+            found.append(wanted)
     try:
         stream_filter(arguments, queue.described)
         group_name(arguments, queue.described)
@@ -217,16 +217,16 @@ def _compiled_sql(text: Value) -> Selector:
         raise _invalid(f"SQL filter: {failure}") from None
 
 
-def _on_properties(said: Value) -> Selector:
+def _on_properties(value: Value) -> Selector:
     try:
-        return properties_filter(_fields(said, _in_properties))
+        return properties_filter(_fields(value, _in_properties))
     except PreconditionFailed as failure:
         raise _invalid(f"properties filter: {failure}") from None
 
 
-def _on_application(said: Value) -> Selector:
+def _on_application(value: Value) -> Selector:
     try:
-        return application_filter(_fields(said, neutral))
+        return application_filter(_fields(value, neutral))
     except PreconditionFailed as failure:
         raise _invalid(f"application properties filter: {failure}") from None
 
@@ -236,12 +236,12 @@ def _in_properties(value: Value) -> Neutral:
     return int(value) if isinstance(value, Timestamp) else neutral(value)
 
 
-def _fields(said: Value, converted: Callable[[Value], Neutral]) -> dict[str, Neutral]:
+def _fields(given: Value, converted: Callable[[Value], Neutral]) -> dict[str, Neutral]:
     """Return the fields of a filter, as the core takes them."""
-    if not isinstance(said, dict) or not all(isinstance(name, str) for name in said):
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
         raise _invalid("a filter of properties is a map from names to values")
     try:
-        return {str(name): converted(value) for name, value in said.items()}
+        return {str(name): converted(value) for name, value in given.items()}
     except ValueError as error:
         raise _invalid(f"a filter of properties has a value that cannot be compared: {error}") from None
 
@@ -254,34 +254,34 @@ CONDITIONS: Final[tuple[tuple[tuple[str | int, ...], Callable[[Value], Selector]
 )
 
 
-def _start(said: Value) -> Neutral:
+def _start(value: Value) -> Neutral:
     """Return the start offset of a stream, as the core takes it."""
-    if isinstance(said, Timestamp):
-        return Seconds(said // 1000)
-    if isinstance(said, str):
-        return str(said)
-    if isinstance(said, int) and not isinstance(said, bool):
-        return int(said)
+    if isinstance(value, Timestamp):
+        return Seconds(value // 1000)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
     raise _invalid("a stream offset is a number, a timestamp or a string")
 
 
-def _filter_values(said: Value) -> Neutral:
+def _filter_values(value: Value) -> Neutral:
     """Return the filter values that a receiver wants, as the core takes them and checks them."""
-    listed = said.items if isinstance(said, Array) else said if isinstance(said, list) else (said,)
+    listed = value.items if isinstance(value, Array) else value if isinstance(value, list) else (value,)
     return [str(each) if isinstance(each, str) else None for each in listed]
 
 
-def _group(said: Value) -> Neutral:
+def _group(value: Value) -> Neutral:
     """Return the name of a group of receivers, as the core takes it and checks it."""
-    if not isinstance(said, str):
+    if not isinstance(value, str):
         raise _invalid("a group of receivers has a name, which is a string")
-    return str(said)
+    return str(value)
 
 
-def _matches_unfiltered(said: Value) -> Neutral:
-    if not isinstance(said, bool):
+def _matches_unfiltered(value: Value) -> Neutral:
+    if not isinstance(value, bool):
         raise _invalid("to match messages without a filter value is true or false")
-    return said
+    return value
 
 
 STREAM_ARGUMENTS: Final[tuple[tuple[str, tuple[str, ...], Callable[[Value], Neutral]], ...]] = (
@@ -316,8 +316,8 @@ def _check_default(outcome: Outcome) -> None:
 
 def default_outcome_of(source: p.Source) -> Outcome:
     """Return the outcome of deliveries that the receiver settles without one."""
-    asked = source.default_outcome
-    return asked if isinstance(asked, Outcome) else p.Released()
+    word = source.default_outcome
+    return word if isinstance(word, Outcome) else p.Released()
 
 
 def actual(source: p.Source, terms: Terms, queue: Queue) -> p.Source:

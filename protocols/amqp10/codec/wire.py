@@ -251,8 +251,8 @@ def _ends(*fields: dict[bytes, bool | None]) -> list[tuple[bytes, list[bool | No
     """Return every encoding of the first fields of these, none to all, with the value of each field."""
     upto = [product(*(field.items() for field in fields[:count])) for count in range(len(fields) + 1)]
     return [
-        (b"".join(octets for octets, _ in said), [value for _, value in said])
-        for said in chain.from_iterable(upto)
+        (b"".join(octets for octets, _ in part), [value for _, value in part])
+        for part in chain.from_iterable(upto)
     ]
 
 

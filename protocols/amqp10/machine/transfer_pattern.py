@@ -121,10 +121,10 @@ def pattern_at(data: bytes, at: int, after: int) -> TransferPattern | None:
     ends_at = tag_at + 2 + tag_size
     if data[tag_at] != BINARY or tag_size > TAG_SIZE_MAX or not ends_at <= end <= after:
         return None
-    said = TRANSFER_ENDS.get(data[ends_at:end])
-    if said is None:
+    pattern = TRANSFER_ENDS.get(data[ends_at:end])
+    if pattern is None:
         return None
-    fields, settled, more = said
+    fields, settled, more = pattern
     if more or fields != data[body + 5]:
         return None
     return TransferPattern(handle, settled is True, id_at - at, tag_at - at, ends_at - at, data[at:end])

@@ -19,43 +19,43 @@ PATH: Final = "/api/leveret/branches/{vhost}"
 ONE: Final = PATH + "/{xid}"
 
 
-def branches(asked: Request) -> Json:
+def branches(request: Request) -> Json:
     """List the branches that the user may decide."""
-    asked.only()
-    return [state(each) for each in entered(asked).guest(Branches).all() if may_decide(each, asked.user)]
+    request.only()
+    return [state(each) for each in entered(request).guest(Branches).all() if may_decide(each, request.user)]
 
 
-def commit(asked: Request) -> Json:
+def commit(request: Request) -> Json:
     """Commit a prepared branch."""
-    return decided(asked, commit=True)
+    return decided(request, commit=True)
 
 
-def roll_back(asked: Request) -> Json:
+def roll_back(request: Request) -> Json:
     """Roll a prepared branch back."""
-    return decided(asked, commit=False)
+    return decided(request, commit=False)
 
 
-def decided(asked: Request, commit: bool) -> Json:
+def decided(request: Request, commit: bool) -> Json:
     """Decide a prepared branch. Raises IllegalState, NotFound or AccessRefused if it cannot be decided by the user."""
-    asked.only()
-    branch = entered(asked).guest(Branches).find(name_in(asked), asked.user)
+    request.only()
+    branch = entered(request).guest(Branches).find(name_in(request), request.user)
     branch.complete(commit)
-    asked.broker.hold_answer()
+    request.broker.hold_answer()
     return state(branch)
 
 
-def forget(asked: Request) -> Json:
+def forget(request: Request) -> Json:
     """Forget the decision about a branch. Raises IllegalState, NotFound or AccessRefused."""
-    asked.only()
-    branch = entered(asked).guest(Branches).find(name_in(asked), asked.user)
+    request.only()
+    branch = entered(request).guest(Branches).find(name_in(request), request.user)
     branch.do(Verb.FORGET)
-    asked.broker.hold_answer()
+    request.broker.hold_answer()
     return {"forgotten": str(branch.xid)}
 
 
-def name_in(asked: Request) -> Xid:
+def name_in(request: Request) -> Xid:
     try:
-        return xid_in(asked.arguments["xid"])
+        return xid_in(request.arguments["xid"])
     except ValueError as error:
         raise NotFound(str(error)) from None
 

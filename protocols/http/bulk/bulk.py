@@ -196,21 +196,21 @@ class BulkAnswer:
             octets = min(octets, ARROW_OCTETS if wanted.arrow else PACKED_OCTETS)
         found.raw(wanted.offset, until, octets, self._on_read)
 
-    def _on_read(self, found: bytes | Exception) -> None:
-        self._guarded(self._take, found)
+    def _on_read(self, result: bytes | Exception) -> None:
+        self._guarded(self._take, result)
 
-    def _take(self, found: bytes | Exception) -> None:
+    def _take(self, result: bytes | Exception) -> None:
         if self._ended:
             self._give_back()
             return
-        if not isinstance(found, bytes) or not found:
+        if not isinstance(result, bytes) or not result:
             self._require_right_place()  # retention may have dropped it meanwhile
-        if isinstance(found, Exception):
-            raise self._unreadable(found)
+        if isinstance(result, Exception):
+            raise self._unreadable(result)
         if self._wanted.arrow:
-            self._make_arrow(found)
+            self._make_arrow(result)
         else:
-            self._respond(found)
+            self._respond(result)
 
     def _unreadable(self, error: Exception) -> Exception:
         """Return the failure for a read error. A damaged block counts as gone: the answer tells where the next

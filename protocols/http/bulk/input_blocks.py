@@ -67,13 +67,13 @@ class InputBlocks:
         "rows",
     )
 
-    def __init__(self, asked: Request, host: VirtualHost) -> None:
-        self._broker: Broker = asked.broker
-        self._access = asked.broker.access
-        self._user: User = asked.user
+    def __init__(self, request: Request, host: VirtualHost) -> None:
+        self._broker: Broker = request.broker
+        self._access = request.broker.access
+        self._user: User = request.user
         self._host = host
-        self._size_max = asked.message_size_max
-        self._body = asked.body
+        self._size_max = request.message_size_max
+        self._body = request.body
         # exchanges that may be published to, and whether their keys are guarded
         self._exchanges: dict[str, tuple[Exchange, bool]] = {}
         self._facts: dict[object, Facts] = {}  # shared by equal rows
@@ -110,8 +110,8 @@ class InputBlocks:
     def _check_block(self, rows: BlockRows, at: int) -> Generator[float, None, None]:
         rows.require_sound(at, self._size_max)
         said_of_each, rows.said = rows.said, []
-        for number, said in enumerate(said_of_each, 1):
-            rows.origins.append(self._origin(said, at))
+        for number, value in enumerate(said_of_each, 1):
+            rows.origins.append(self._origin(value, at))
             if number % ORIGINS == 0:
                 yield PAUSE_S
         if len({origin.encoding.name for origin in rows.origins}) > 1:
@@ -128,12 +128,12 @@ class InputBlocks:
             if number % PROPERTIES == 0:
                 yield PAUSE_S
 
-    def _origin(self, said: object, at: int) -> Origin:
-        if not isinstance(said, list) or len(said) != ORIGIN_LENGTH:
+    def _origin(self, value: object, at: int) -> Origin:
+        if not isinstance(value, list) or len(value) != ORIGIN_LENGTH:
             raise PreconditionFailed(
                 f"the block at octet {at} has an origin that is no list of {ORIGIN_LENGTH}"
             )
-        names = said[0], said[-2], said[-1]
+        names = value[0], value[-2], value[-1]
         for name in names:
             if not isinstance(name, str) or not is_name(name):
                 raise PreconditionFailed(
@@ -226,8 +226,8 @@ class BlockRows:
 
     def require_sound(self, at: int, size_max: int) -> None:
         """Check that rows have origins, and are not too large. Raises PreconditionFailed otherwise."""
-        said = self.said
-        if not isinstance(said, list) or max(self.places or (0,)) >= len(said):
+        value = self.said
+        if not isinstance(value, list) or max(self.places or (0,)) >= len(value):
             raise PreconditionFailed(f"the block at octet {at} has rows without an origin")
         size = max(map(sub, self.ends[1:], self.ends))
         if size > size_max:

@@ -40,78 +40,80 @@ FENCE_MAX: Final = (1 << 63) - 1
 RETRY_AFTER_S: Final = 1
 
 
-def leases(asked: Request) -> Json:
+def leases(request: Request) -> Json:
     """List the leases of queues that the user may read."""
-    asked.only()
-    return [state(each) for each in leases_of(entered(asked)).values() if may_read(asked, each.queue.name)]
+    request.only()
+    return [
+        state(each) for each in leases_of(entered(request)).values() if may_read(request, each.queue.name)
+    ]
 
 
-def lease(asked: Request) -> Json:
-    asked.only()
-    return state(found(asked))
+def lease(request: Request) -> Json:
+    request.only()
+    return state(found(request))
 
 
-def open_lease(asked: Request) -> Json:
+def open_lease(request: Request) -> Json:
     """Open a lease, made if need be, and shut out the client that had it."""
-    asked.only()
-    require_reading(asked)
-    opened_lease = opened(entered(asked).queue(asked.arguments["queue"]), asked.arguments["reader"])
-    asked.broker.hold_answer()
+    request.only()
+    require_reading(request)
+    opened_lease = opened(entered(request).queue(request.arguments["queue"]), request.arguments["reader"])
+    request.broker.hold_answer()
     return {**state(opened_lease), "fence": opened_lease.fence}
 
 
-def reserve(asked: Request) -> Later:
+def reserve(request: Request) -> Later:
     """Settle the messages below an offset, and reserve some from there on, waiting for the first if asked to."""
-    asked.only("fence", "from", "messages", "octets", "wait_ms")
-    begin = asked.number("from", None, 0, OFFSET_MAX)
-    messages = asked.number("messages", MESSAGES, 1, MESSAGES_MAX)
-    octets = asked.number("octets", OCTETS, 1, OCTETS_MAX)
-    wait_s = asked.number("wait_ms", 0, 0, WAIT_MS_MAX) / 1000
-    mine = fenced(asked)
+    request.only("fence", "from", "messages", "octets", "wait_ms")
+    begin = request.number("from", None, 0, OFFSET_MAX)
+    messages = request.number("messages", MESSAGES, 1, MESSAGES_MAX)
+    octets = request.number("octets", OCTETS, 1, OCTETS_MAX)
+    wait_s = request.number("wait_ms", 0, 0, WAIT_MS_MAX) / 1000
+    mine = fenced(request)
     require_place(mine, begin, least=mine.first)
     later = Later()
-    reserved = told(lambda: mine.reserve(begin, messages, octets, wait_s, answering(asked, mine, later)))
+    reserved = told(lambda: mine.reserve(begin, messages, octets, wait_s, answering(request, mine, later)))
     later.dropped = reserved.drop
     return later
 
 
-def settle(asked: Request) -> Json:
+def settle(request: Request) -> Json:
     """Settle the messages below an offset."""
-    asked.only("fence", "to")
-    until = asked.number("to", None, 0, OFFSET_MAX)
-    mine = fenced(asked)
+    request.only("fence", "to")
+    until = request.number("to", None, 0, OFFSET_MAX)
+    mine = fenced(request)
     require_place(mine, until, least=0)
     told(lambda: mine.settle(until))
-    asked.broker.hold_answer()
+    request.broker.hold_answer()
     return state(mine)
 
 
-def release(asked: Request) -> Later:
+def release(request: Request) -> Later:
     """Put all messages that are not settled back into the queue."""
-    asked.only("fence")
-    mine, later = fenced(asked), Later()
-    told(lambda: mine.release(answering(asked, mine, later)))
+    request.only("fence")
+    mine, later = fenced(request), Later()
+    told(lambda: mine.release(answering(request, mine, later)))
     return later
 
 
-def delete(asked: Request) -> Later:
+def delete(request: Request) -> Later:
     """Put all messages that are not settled back into the queue, and forget the lease."""
-    asked.only()
-    unwanted, later = found(asked), Later()
+    request.only()
+    unwanted, later = found(request), Later()
 
     def content() -> Json:
         return {"released": releasing.released}
 
-    releasing = told(lambda: unwanted.release(answering(asked, unwanted, later, content), for_good=True))
+    releasing = told(lambda: unwanted.release(answering(request, unwanted, later, content), for_good=True))
     return later
 
 
-def blocks(asked: Request) -> Later:
+def blocks(request: Request) -> Later:
     """Answer with reserved messages from an offset on, waiting for them if the client asks for it."""
-    asked.only(*PARAMETERS, "fence")
-    wanted = wanted_blocks(asked)
-    fence = fence_of(asked) if "fence" in asked.query else None
-    return BulkAnswer(asked.broker, asked.user, LeaseSource(found(asked), fence), wanted).begin()
+    request.only(*PARAMETERS, "fence")
+    wanted = wanted_blocks(request)
+    fence = fence_of(request) if "fence" in request.query else None
+    return BulkAnswer(request.broker, request.user, LeaseSource(found(request), fence), wanted).begin()
 
 
 class LeaseSource(Source):
@@ -138,29 +140,29 @@ class LeaseSource(Source):
 # The lease, and its user.
 
 
-def require_reading(asked: Request) -> None:
+def require_reading(request: Request) -> None:
     """Check that the user may read the queue. Raises Refused or AccessRefused otherwise."""
-    host = entered(asked).name
-    asked.broker.access.check(asked.user, host, Permission.READ, "queue", asked.arguments["queue"])
+    host = entered(request).name
+    request.broker.access.check(request.user, host, Permission.READ, "queue", request.arguments["queue"])
 
 
-def found(asked: Request) -> Lease:
+def found(request: Request) -> Lease:
     """Return the lease in the path. Raises Refused, AccessRefused or NotFound if the user may not read it."""
-    require_reading(asked)
-    host = entered(asked)
-    host.queue(asked.arguments["queue"])  # raises NotFound if the queue is gone
-    return lease_of(host, asked.arguments["queue"], asked.arguments["reader"])
+    require_reading(request)
+    host = entered(request)
+    host.queue(request.arguments["queue"])  # raises NotFound if the queue is gone
+    return lease_of(host, request.arguments["queue"], request.arguments["reader"])
 
 
-def fenced(asked: Request) -> Lease:
+def fenced(request: Request) -> Lease:
     """Return the lease if no other client has opened it since. Raises Refused, AccessRefused or NotFound."""
-    fence, mine = fence_of(asked), found(asked)
+    fence, mine = fence_of(request), found(request)
     told(lambda: mine.require(fence))
     return mine
 
 
-def fence_of(asked: Request) -> int:
-    return asked.number("fence", None, 0, FENCE_MAX)
+def fence_of(request: Request) -> int:
+    return request.number("fence", None, 0, FENCE_MAX)
 
 
 def require_place(mine: Lease, offset: int, least: int) -> None:
@@ -210,16 +212,16 @@ def in_http(failure: Failure) -> Refused | Failure:
 
 
 def answering(
-    asked: Request, about: Lease, later: Later, content: Callable[[], Json] | None = None
+    request: Request, about: Lease, later: Later, content: Callable[[], Json] | None = None
 ) -> Callable[[Failure | None], None]:
     """Return a callback that answers when something has ended, in the next turn: its caller must go on first."""
-    broker = asked.broker
+    broker = request.broker
 
     def response(why: Failure | None) -> Response:
         try:
             if why is not None:
                 raise in_http(why)
-            require_reading(asked)  # it may have changed meanwhile
+            require_reading(request)  # it may have changed meanwhile
             return json_response(state(about) if content is None else content())
         except (Refused, Failure) as refused:
             return refused_response(refused)

@@ -120,62 +120,62 @@ class Pipelines(Guest):
             yield host, name, report
 
 
-def pipelines(asked: Request) -> Json:
+def pipelines(request: Request) -> Json:
     """List the pipelines whose sources the user may all read, and how far each is."""
-    asked.only()
-    host = entered(asked)
+    request.only()
+    host = entered(request)
     return [
-        as_json(asked.broker, host, name, report)
-        for vhost, name, report in asked.broker.guest(Pipelines).all()
-        if vhost == host.name and all(may_read(asked, each.source) for each in report.positions)
+        as_json(request.broker, host, name, report)
+        for vhost, name, report in request.broker.guest(Pipelines).all()
+        if vhost == host.name and all(may_read(request, each.source) for each in report.positions)
     ]
 
 
-def report(asked: Request) -> Json:
+def report(request: Request) -> Json:
     """Take a pipeline's report of how far it is."""
-    asked.only()
-    host, name = entered(asked), asked.arguments["name"]
+    request.only()
+    host, name = entered(request), request.arguments["name"]
     if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_OCTETS_MAX:
         raise PreconditionFailed(f"the name of a pipeline has 1 to {NAME_OCTETS_MAX} bytes")
-    _require_owner(asked)
-    said = body_of(asked, "batch", "rows", "partitions")
-    given = said["partitions"]
+    _require_owner(request)
+    body = body_of(request, "batch", "rows", "partitions")
+    given = body["partitions"]
     if not isinstance(given, list) or not 0 < len(given) <= PARTITIONS_MAX:
         raise PreconditionFailed(f"'partitions' is a list of 1 to {PARTITIONS_MAX} objects")
     positions = tuple(map(_position, given))
     for source in {each.source for each in positions}:
-        asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", source)
-    published = None if said.get("published") is None else _whole(said, "published")
+        request.broker.access.check(request.user, host.name, Permission.READ, "queue", source)
+    published = None if body.get("published") is None else _whole(body, "published")
     found = Report(
-        asked.user.name,
-        asked.broker.now,
-        _whole(said, "batch"),
-        _whole(said, "rows"),
+        request.user.name,
+        request.broker.now,
+        _whole(body, "batch"),
+        _whole(body, "rows"),
         published,
-        _whole(said, "rows_per_s") if "rows_per_s" in said else 0,
+        _whole(body, "rows_per_s") if "rows_per_s" in body else 0,
         positions,
     )
-    asked.broker.guest(Pipelines).put((host.name, name), found)
-    return as_json(asked.broker, host, name, found)
+    request.broker.guest(Pipelines).put((host.name, name), found)
+    return as_json(request.broker, host, name, found)
 
 
-def forget(asked: Request) -> Json:
+def forget(request: Request) -> Json:
     """Forget a pipeline that does not run any more."""
-    asked.only()
-    host, name = entered(asked), asked.arguments["name"]
-    _require_owner(asked)
-    kept = asked.broker.guest(Pipelines)
+    request.only()
+    host, name = entered(request), request.arguments["name"]
+    _require_owner(request)
+    kept = request.broker.guest(Pipelines)
     if kept.find((host.name, name)) is None:
         raise NotFound(f"no pipeline '{name}' has reported in vhost '{host.name}'")
     kept.forget((host.name, name))
     return {"forgotten": name}
 
 
-def _require_owner(asked: Request) -> None:
+def _require_owner(request: Request) -> None:
     """Refuse a user that is neither the one that has reported, nor an administrator."""
-    found = asked.broker.guest(Pipelines).find((asked.arguments["vhost"], asked.arguments["name"]))
-    if found is not None and found.user != asked.user.name and not Level.ADMINISTRATOR.admits(asked.user):
-        raise Refused(HTTPStatus.FORBIDDEN, f"pipeline '{asked.arguments['name']}' is another user's")
+    found = request.broker.guest(Pipelines).find((request.arguments["vhost"], request.arguments["name"]))
+    if found is not None and found.user != request.user.name and not Level.ADMINISTRATOR.admits(request.user):
+        raise Refused(HTTPStatus.FORBIDDEN, f"pipeline '{request.arguments['name']}' is another user's")
 
 
 def _position(given: object) -> Position:
@@ -195,8 +195,8 @@ def _position(given: object) -> Position:
     )
 
 
-def _whole(said: Mapping[str, object], name: str) -> int:
-    value = said.get(name)
+def _whole(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name)
     if type(value) is not int or not 0 <= value <= OFFSET_MAX:
         raise PreconditionFailed(f"'{name}' is a whole number from 0 to {OFFSET_MAX}")
     return value

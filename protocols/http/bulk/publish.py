@@ -34,20 +34,20 @@ PORTION: Final = 2000  # rows a turn: 5 ms
 RETRY_AFTER: Final = (("Retry-After", "1"),)
 
 
-def publish(asked: Request) -> Later:
+def publish(request: Request) -> Later:
     """Publish the rows of the body in portions, and answer when they are on disk."""
-    asked.only("mandatory")
-    mandatory = asked.flag("mandatory")
-    require_no_alarm(asked.broker)
-    host = entered(asked)
-    rates = rates_with_room(asked, host)
-    return PortionedAnswer(asked.broker, publish_steps(asked, host, mandatory, rates)).begin()
+    request.only("mandatory")
+    mandatory = request.flag("mandatory")
+    require_no_alarm(request.broker)
+    host = entered(request)
+    rates = rates_with_room(request, host)
+    return PortionedAnswer(request.broker, publish_steps(request, host, mandatory, rates)).begin()
 
 
 def publish_steps(
-    asked: Request, host: VirtualHost, mandatory: bool, rates: Sequence[PublishRate]
+    request: Request, host: VirtualHost, mandatory: bool, rates: Sequence[PublishRate]
 ) -> Generator[float, None, Json]:
-    incoming = InputBlocks(asked, host)
+    incoming = InputBlocks(request, host)
     yield from incoming.check()
     yield from require_destinations(incoming, host, mandatory)
     published = unroutable = 0
@@ -55,19 +55,19 @@ def publish_steps(
     while portion := list(islice(messages, PORTION)):
         for message in portion:
             exchange = host.exchanges.get(message.exchange)
-            outcome = UNROUTABLE if exchange is None else asked.broker.publish_if_room(exchange, message)
+            outcome = UNROUTABLE if exchange is None else request.broker.publish_if_room(exchange, message)
             if outcome is None:
                 raise full(f"a queue has no room for more; {published} of {incoming.rows} rows are published")
             published += outcome is TAKEN
             unroutable += outcome is not TAKEN
-            if asked.broker.work > WORK_MAX:
+            if request.broker.work > WORK_MAX:
                 yield PAUSE_S
-        has_room = taken(rates, len(portion), asked.broker.now)
+        has_room = taken(rates, len(portion), request.broker.now)
         if published + unroutable < incoming.rows:
             yield PAUSE_S
-            while asked.broker.is_behind or not has_room:
+            while request.broker.is_behind or not has_room:
                 yield LOOK_S
-                has_room = taken(rates, 0, asked.broker.now)
+                has_room = taken(rates, 0, request.broker.now)
     return {"published": published, "unroutable": unroutable}
 
 
@@ -133,12 +133,12 @@ def require_no_alarm(broker: Broker) -> None:
         raise full(f"the node takes no messages now: {broker.alarms.reason}")
 
 
-def rates_with_room(asked: Request, host: VirtualHost) -> Sequence[PublishRate]:
+def rates_with_room(request: Request, host: VirtualHost) -> Sequence[PublishRate]:
     """Return the rates that hold for the user's messages in this virtual host.
 
     Raises Refused (429, with the time to wait) if one of them is used up.
     """
-    rates, now = asked.broker.publish_rates.of(asked.user, host), asked.broker.now
+    rates, now = request.broker.publish_rates.of(request.user, host), request.broker.now
     wait_s = max((rate.wait_s(now) for rate in rates), default=0.0)
     if wait_s > 0:
         retry = (("Retry-After", str(ceil(wait_s))),)

@@ -43,9 +43,9 @@ ADMINISTRATOR: Final = "administrator"  # the tag
 PATIENCE_S: Final = 25.0  # until a batch is published; after that the client may ask again
 
 
-def state(asked: Request) -> Json:
-    asked.only()
-    staging = staging_named(asked)
+def state(request: Request) -> Json:
+    request.only()
+    staging = staging_named(request)
     return {
         "name": staging.name,
         "batch": staging.committed,
@@ -58,33 +58,33 @@ def state(asked: Request) -> Json:
 # Staging.
 
 
-def stage(asked: Request) -> Later:
+def stage(request: Request) -> Later:
     """Stage a piece of a part."""
-    asked.only("piece", "mandatory")
-    part = BatchPart(*(asked.place(name, NUMBER_MAX) for name in ("batch", "partition", "attempt")))
-    number = asked.number("piece", None, 0, NOTES_MAX)
-    mandatory = asked.flag("mandatory")
-    host, name = entered(asked), name_of(asked)
-    require_own(asked, stagings_of(host).get(name))
-    return PortionedAnswer(asked.broker, stage_steps(asked, host, part, number, mandatory)).begin()
+    request.only("piece", "mandatory")
+    part = BatchPart(*(request.place(name, NUMBER_MAX) for name in ("batch", "partition", "attempt")))
+    number = request.number("piece", None, 0, NOTES_MAX)
+    mandatory = request.flag("mandatory")
+    host, name = entered(request), name_of(request)
+    require_own(request, stagings_of(host).get(name))
+    return PortionedAnswer(request.broker, stage_steps(request, host, part, number, mandatory)).begin()
 
 
 def stage_steps(
-    asked: Request, host: VirtualHost, part: BatchPart, number: int, mandatory: bool
+    request: Request, host: VirtualHost, part: BatchPart, number: int, mandatory: bool
 ) -> Generator[float, None, Json]:
     """Check all rows before the first is kept. A piece that is staged already is not checked again."""
-    staging = stagings_of(host).get(asked.arguments["name"])
+    staging = stagings_of(host).get(request.arguments["name"])
     try:
         if staging is not None and not staging.expects(part, number):
             staging.use(part.batch)
         else:
-            require_no_alarm(asked.broker)
-            incoming = InputBlocks(asked, host)
+            require_no_alarm(request.broker)
+            incoming = InputBlocks(request, host)
             yield from incoming.check()
             if mandatory:
                 yield from require_routes(incoming, host)
-            staging = staging or found_or_made(asked, host)
-            packed = incoming.packed() if asked.broker.journal is not None else None
+            staging = staging or found_or_made(request, host)
+            packed = incoming.packed() if request.broker.journal is not None else None
             yield from staging.take(part, number, incoming.messages(), packed)
     except OutOfOrder as early:
         raise Refused(HTTPStatus.CONFLICT, str(early), {"piece": early.expected}) from None
@@ -95,43 +95,43 @@ def stage_steps(
     return {"rows": staging.rows_of(part)}
 
 
-def found_or_made(asked: Request, host: VirtualHost) -> Staging:
+def found_or_made(request: Request, host: VirtualHost) -> Staging:
     """Return the staging, made if need be. Raises Refused, NotFound if the virtual host is gone, or Full."""
-    name = asked.arguments["name"]
-    if asked.broker.virtual_host(host.name) is not host:
+    name = request.arguments["name"]
+    if request.broker.virtual_host(host.name) is not host:
         raise no_staging(name, host.name)
-    return require_own(asked, stagings_of(host).get(name)) or new_staging(host, name, asked.user.name)
+    return require_own(request, stagings_of(host).get(name)) or new_staging(host, name, request.user.name)
 
 
-def drop(asked: Request) -> Later:
+def drop(request: Request) -> Later:
     """Drop what is staged of a batch."""
-    asked.only()
-    return on_disk(asked, {"dropped": staging_named(asked).drop(asked.place("batch", NUMBER_MAX))})
+    request.only()
+    return on_disk(request, {"dropped": staging_named(request).drop(request.place("batch", NUMBER_MAX))})
 
 
-def forget(asked: Request) -> Later:
+def forget(request: Request) -> Later:
     """Forget the name, and all that is staged under it."""
-    asked.only()
-    staging = staging_named(asked)
+    request.only()
+    staging = staging_named(request)
     rows = sum(staging.staged.values())
     forget_staging(staging)
-    return on_disk(asked, {"dropped": rows})
+    return on_disk(request, {"dropped": rows})
 
 
 # Committing.
 
 
-def commit(asked: Request) -> Later:
+def commit(request: Request) -> Later:
     """Commit a batch, and answer when all of it is in its queues and on disk."""
-    asked.only()
-    number = asked.place("batch", NUMBER_MAX)
-    parts = parts_in(asked.body, number)
-    host, name = entered(asked), name_of(asked)
-    staging = require_own(asked, stagings_of(host).get(name))
+    request.only()
+    number = request.place("batch", NUMBER_MAX)
+    parts = parts_in(request.body, number)
+    host, name = entered(request), name_of(request)
+    staging = require_own(request, stagings_of(host).get(name))
     try:
         if staging is None:  # the first batch may have no rows
             require_none(parts)
-            staging = found_or_made(asked, host)
+            staging = found_or_made(request, host)
         repeated = staging.is_committed(number)
         batch = staging.commit(number, parts)
     except NotStaged as missing:
@@ -139,7 +139,7 @@ def commit(asked: Request) -> Later:
         raise Refused(HTTPStatus.CONFLICT, str(missing), {"missing": part}) from None
     except Full as full:
         raise Refused(HTTPStatus.INSUFFICIENT_STORAGE, str(full)) from None
-    return Committing(asked, staging, batch, repeated).later
+    return Committing(request, staging, batch, repeated).later
 
 
 def require_none(parts: list[tuple[BatchPart, int]]) -> None:
@@ -154,14 +154,14 @@ class Committing:
 
     __slots__ = ("_asked", "_batch", "_repeated", "_staging", "_timer", "later")
 
-    def __init__(self, asked: Request, staging: Staging, batch: Batch | None, repeated: bool) -> None:
+    def __init__(self, request: Request, staging: Staging, batch: Batch | None, repeated: bool) -> None:
         """`batch` is None if it was published long ago."""
         self.later = Later()
-        self._asked = asked
+        self._asked = request
         self._staging = staging
         self._batch = batch
         self._repeated = repeated
-        broker = asked.broker
+        broker = request.broker
         self._timer = broker.timers.at(broker.now + PATIENCE_S, self._time_is_over)
         if batch is None or batch.is_published:
             self._published()
@@ -203,13 +203,13 @@ def parts_in(body: bytes, batch: int) -> list[tuple[BatchPart, int]]:
     """Return the parts to publish, each with its number of rows. Raises PreconditionFailed if the body is malformed."""
     wanted = 'a commit says {"parts": [[partition, attempt, rows], ...]}'
     try:
-        said = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise PreconditionFailed(f"{wanted}, and this is no JSON: {error}") from None
-    if not isinstance(said, dict) or set(said) != {"parts"} or not isinstance(said["parts"], list):
+    if not isinstance(content, dict) or set(content) != {"parts"} or not isinstance(content["parts"], list):
         raise PreconditionFailed(wanted)
     parts: dict[int, tuple[BatchPart, int]] = {}
-    for each in said["parts"]:
+    for each in content["parts"]:
         if not isinstance(each, list) or len(each) != 3 or not all(map(is_number, each)):
             raise PreconditionFailed(f"{wanted}, each a whole number from 0 to {NUMBER_MAX}")
         partition, attempt, rows = each
@@ -219,41 +219,41 @@ def parts_in(body: bytes, batch: int) -> list[tuple[BatchPart, int]]:
     return list(parts.values())
 
 
-def is_number(said: object) -> bool:
-    return type(said) is int and 0 <= said <= NUMBER_MAX
+def is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= NUMBER_MAX
 
 
 # The staging, and its owner.
 
 
-def staging_named(asked: Request) -> Staging:
+def staging_named(request: Request) -> Staging:
     """Return the staging in the path. Raises Refused or NotFound."""
-    host, name = entered(asked), name_of(asked)
-    found = require_own(asked, stagings_of(host).get(name))
+    host, name = entered(request), name_of(request)
+    found = require_own(request, stagings_of(host).get(name))
     if found is None:
         raise no_staging(name, host.name)
     return found
 
 
-def name_of(asked: Request) -> str:
-    name = asked.arguments["name"]
+def name_of(request: Request) -> str:
+    name = request.arguments["name"]
     octets = len(name.encode())
     if not 0 < octets <= NAME_MAX:
         raise PreconditionFailed(f"the name of a staging has {octets} octets, not 1 to {NAME_MAX}")
     return name
 
 
-def require_own(asked: Request, staging: Staging | None) -> Staging | None:
+def require_own(request: Request, staging: Staging | None) -> Staging | None:
     """Return the staging if it is the user's, or the user an administrator. Raises Refused otherwise."""
-    user = asked.user
+    user = request.user
     if staging is not None and staging.user != user.name and ADMINISTRATOR not in user.tags:
         raise Refused(HTTPStatus.FORBIDDEN, f"{staging.described} is not of user '{user.name}'")
     return staging
 
 
-def on_disk(asked: Request, content: Json) -> Later:
+def on_disk(request: Request, content: Json) -> Later:
     later = Later()
-    DurableAnswer(asked.broker, later, content)
+    DurableAnswer(request.broker, later, content)
     return later
 
 

@@ -34,84 +34,84 @@ PARAMETERS: Final = ("from", "until", "max_octets", "wait_ms", "incarnation", "f
 FORMATS: Final = ("blocks", "arrow")
 
 
-def streams(asked: Request) -> Json:
+def streams(request: Request) -> Json:
     """List the streams that the user may read, and then the super streams."""
-    asked.only()
-    host = entered(asked)
-    found = [stream_json(queue) for queue in host.queues.values() if is_readable(asked, queue)]
+    request.only()
+    host = entered(request)
+    found = [stream_json(queue) for queue in host.queues.values() if is_readable(request, queue)]
     supers = [
         {"name": exchange.name, "partitions": [queue.name for queue in partitions]}
         for exchange in host.exchanges.values()
-        if (partitions := partitions_of(exchange)) and may_read(asked, exchange.name)
+        if (partitions := partitions_of(exchange)) and may_read(request, exchange.name)
     ]
     return [*found, *supers]
 
 
-def stream(asked: Request) -> Json:
+def stream(request: Request) -> Json:
     """Answer with a stream, or a super stream with its partitions."""
-    asked.only()
-    host, name = entered(asked), asked.arguments["name"]
-    asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
+    request.only()
+    host, name = entered(request), request.arguments["name"]
+    request.broker.access.check(request.user, host.name, Permission.READ, "queue", name)
     exchange = host.exchanges.get(name)
     if name not in host.queues and exchange is not None and (partitions := partitions_of(exchange)):
         for queue in partitions:
-            asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", queue.name)
+            request.broker.access.check(request.user, host.name, Permission.READ, "queue", queue.name)
         return {"name": name, "partitions": [stream_json(queue) for queue in partitions]}
-    return stream_json(stream_named(asked))
+    return stream_json(stream_named(request))
 
 
-def readers(asked: Request) -> Json:
+def readers(request: Request) -> Json:
     """List the readers of a stream, with the number of messages that each has still to be given."""
-    asked.only()
-    queue = stream_named(asked)
+    request.only()
+    queue = stream_named(request)
     return [reader_json(queue, each) for each in islice(queue.consumers, READERS_MAX)]
 
 
-def offset(asked: Request) -> Later:
+def offset(request: Request) -> Later:
     """Answer with the first offset of what arrived at a time or later."""
-    asked.only("timestamp")
-    since_ms = asked.number("timestamp", None, 0, TIMESTAMP_MAX)
-    log, later = stream_named(asked).log, Later()
+    request.only("timestamp")
+    since_ms = request.number("timestamp", None, 0, TIMESTAMP_MAX)
+    log, later = stream_named(request).log, Later()
 
     def found(offset: int) -> None:
-        later.answer(json_response({"offset": min(offset, log.committed)}), asked.broker.now)
+        later.answer(json_response({"offset": min(offset, log.committed)}), request.broker.now)
 
     log.offset_since(since_ms / 1000, found)
     return later
 
 
-def blocks(asked: Request) -> Later:
+def blocks(request: Request) -> Later:
     """Answer with messages from an offset on, waiting for them if the client asks for it."""
-    asked.only(*PARAMETERS)
-    wanted = wanted_blocks(asked)
-    return BulkAnswer(asked.broker, asked.user, StreamSource(stream_named(asked)), wanted).begin()
+    request.only(*PARAMETERS)
+    wanted = wanted_blocks(request)
+    return BulkAnswer(request.broker, request.user, StreamSource(stream_named(request)), wanted).begin()
 
 
-def wanted_blocks(asked: Request) -> Wanted:
+def wanted_blocks(request: Request) -> Wanted:
     """Read the parameters of a request for blocks. Raises PreconditionFailed or Refused if one is wrong."""
-    begin = asked.number("from", None, 0, OFFSET_MAX)
-    kind = asked.one("format", FORMATS[0])
+    begin = request.number("from", None, 0, OFFSET_MAX)
+    kind = request.one("format", FORMATS[0])
     if kind not in FORMATS:
         raise PreconditionFailed(f"parameter 'format' is '{kind}', not one of {', '.join(FORMATS)}")
     if kind == "arrow" and not arrow.is_there():
         raise Refused(HTTPStatus.NOT_IMPLEMENTED, "format=arrow needs pyarrow: pip install 'leveret[arrow]'")
     return Wanted(
         begin,
-        asked.number("until", None, begin + 1, OFFSET_MAX) if "until" in asked.query else None,
-        asked.number("max_octets", OCTETS, 1, OCTETS_MAX),
-        asked.one("incarnation", "") or None,
-        asked.number("wait_ms", 0, 0, WAIT_MS_MAX) / 1000,
-        wanted_columns(asked, kind),
+        request.number("until", None, begin + 1, OFFSET_MAX) if "until" in request.query else None,
+        request.number("max_octets", OCTETS, 1, OCTETS_MAX),
+        request.one("incarnation", "") or None,
+        request.number("wait_ms", 0, 0, WAIT_MS_MAX) / 1000,
+        wanted_columns(request, kind),
     )
 
 
-def wanted_columns(asked: Request, kind: str) -> tuple[str, ...]:
+def wanted_columns(request: Request, kind: str) -> tuple[str, ...]:
     """Return the columns of an answer in Arrow; none for blocks. Raises PreconditionFailed for a name that is unknown
     or repeated.
     """
-    if "columns" not in asked.query:
+    if "columns" not in request.query:
         return arrow.COLUMNS if kind == "arrow" else ()
-    given = asked.one("columns", "")
+    given = request.one("columns", "")
     if kind != "arrow":
         raise PreconditionFailed("parameter 'columns' is for format=arrow: blocks are sent as they are")
     names = tuple(given.split(","))
@@ -141,30 +141,30 @@ class StreamSource(Source):
 # Permissions.
 
 
-def entered(asked: Request) -> VirtualHost:
+def entered(request: Request) -> VirtualHost:
     """Return the virtual host, if the user may enter it. Raises Refused, also for one that does not exist."""
-    name, user = asked.arguments["vhost"], asked.user
-    if not asked.broker.access.may_enter(user, name):
+    name, user = request.arguments["vhost"], request.user
+    if not request.broker.access.may_enter(user, name):
         raise Refused(HTTPStatus.FORBIDDEN, f"access to vhost '{name}' refused for user '{user.name}'")
-    return asked.broker.virtual_host(name)
+    return request.broker.virtual_host(name)
 
 
-def stream_named(asked: Request) -> StreamQueue:
+def stream_named(request: Request) -> StreamQueue:
     """Return the stream in the path. Raises Refused, AccessRefused or NotFound."""
-    host, name = entered(asked), asked.arguments["name"]
-    asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
+    host, name = entered(request), request.arguments["name"]
+    request.broker.access.check(request.user, host.name, Permission.READ, "queue", name)
     queue = host.queue(name)
     if not isinstance(queue, StreamQueue):
         raise Refused(HTTPStatus.BAD_REQUEST, f"{queue.described} is no stream", {"is_queue": True})
     return queue
 
 
-def may_read(asked: Request, name: str) -> bool:
-    return asked.broker.access.allowed(asked.user, asked.arguments["vhost"], Permission.READ, name)
+def may_read(request: Request, name: str) -> bool:
+    return request.broker.access.allowed(request.user, request.arguments["vhost"], Permission.READ, name)
 
 
-def is_readable(asked: Request, queue: Queue) -> bool:
-    return isinstance(queue, StreamQueue) and may_read(asked, queue.name)
+def is_readable(request: Request, queue: Queue) -> bool:
+    return isinstance(queue, StreamQueue) and may_read(request, queue.name)
 
 
 def stream_json(queue: Queue) -> Json:

@@ -12,17 +12,17 @@ PATH: Final = "/api/leveret/super-streams/{vhost}/{name}"
 NUMBER_MAX: Final = 999_999_999  # the core bounds the number
 
 
-def add(asked: Request) -> Json:
-    asked.only("partitions")
-    partitions = asked.number("partitions", None, 0, NUMBER_MAX)
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
-    return {"made": [*add_super_stream(host, asked.arguments["name"], partitions)]}
+def add(request: Request) -> Json:
+    request.only("partitions")
+    partitions = request.number("partitions", None, 0, NUMBER_MAX)
+    host = request.broker.virtual_host(request.arguments["vhost"])
+    return {"made": [*add_super_stream(host, request.arguments["name"], partitions)]}
 
 
-def delete(asked: Request) -> Json:
-    asked.only()
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
-    return {"deleted": [*delete_super_stream(host, asked.arguments["name"])]}
+def delete(request: Request) -> Json:
+    request.only()
+    host = request.broker.virtual_host(request.arguments["vhost"])
+    return {"deleted": [*delete_super_stream(host, request.arguments["name"])]}
 
 
 ROUTES: Final = (

@@ -97,8 +97,8 @@ def quoted(key: str) -> str:
 
 def digest(arguments: Table) -> str:
     """Return a text that is the same for equal arguments."""
-    said = json.dumps(as_json(arguments), sort_keys=True).encode()
-    return urlsafe_b64encode(sha256(said).digest()[:HASH_OCTETS]).decode()
+    octets = json.dumps(as_json(arguments), sort_keys=True).encode()
+    return urlsafe_b64encode(sha256(octets).digest()[:HASH_OCTETS]).decode()
 
 
 BINDING: Final[Fields[ListedBinding]] = {
@@ -139,108 +139,108 @@ def bindings_to(host: VirtualHost, destination: Destination) -> list[ListedBindi
     return [implicit(destination), *found] if isinstance(destination, Queue) else found
 
 
-def bindings_between(asked: Request, host: VirtualHost, is_exchange: bool) -> list[ListedBinding]:
+def bindings_between(request: Request, host: VirtualHost, is_exchange: bool) -> list[ListedBinding]:
     """Return the bindings from the source to the destination in the path; none, if either does not exist."""
-    source = "" if asked.arguments["source"] == DEFAULT else asked.arguments["source"]
+    source = "" if request.arguments["source"] == DEFAULT else request.arguments["source"]
     place = host.exchanges if is_exchange else host.queues
-    destination = place.get(asked.arguments["destination"])
+    destination = place.get(request.arguments["destination"])
     if destination is None:
         return []
     return [each for each in bindings_to(host, destination) if each.source == source]
 
 
-def binding_named(asked: Request, host: VirtualHost, is_exchange: bool) -> ListedBinding:
+def binding_named(request: Request, host: VirtualHost, is_exchange: bool) -> ListedBinding:
     """Return the binding in the path. Raises NotFound."""
-    for each in bindings_between(asked, host, is_exchange):
-        if each.properties_key == asked.arguments["properties"]:
+    for each in bindings_between(request, host, is_exchange):
+        if each.properties_key == request.arguments["properties"]:
             return each
     raise not_there()
 
 
-def shown(asked: Request, found: Iterable[ListedBinding]) -> Later:
-    return listed(asked, found, BINDING, order, lambda each: each.destination.name)
+def shown(request: Request, found: Iterable[ListedBinding]) -> Later:
+    return listed(request, found, BINDING, order, lambda each: each.destination.name)
 
 
 # Routes.
 
 
-def bindings(asked: Request) -> Later:
-    return shown(asked, bindings_in(visible_hosts(asked)))
+def bindings(request: Request) -> Later:
+    return shown(request, bindings_in(visible_hosts(request)))
 
 
-def bindings_of_host(asked: Request) -> Later:
-    return shown(asked, bindings_in([host_of(asked)]))
+def bindings_of_host(request: Request) -> Later:
+    return shown(request, bindings_in([host_of(request)]))
 
 
-def bindings_of_queue(asked: Request) -> Later:
-    host = host_of(asked)
-    queue = host.queues.get(asked.arguments["name"])
+def bindings_of_queue(request: Request) -> Later:
+    host = host_of(request)
+    queue = host.queues.get(request.arguments["name"])
     if queue is None:
         raise not_there()
-    return shown(asked, bindings_to(host, queue))
+    return shown(request, bindings_to(host, queue))
 
 
-def bindings_from_exchange(asked: Request) -> Later:
-    return shown(asked, bindings_from(exchange_named(host_of(asked), asked.arguments["name"])))
+def bindings_from_exchange(request: Request) -> Later:
+    return shown(request, bindings_from(exchange_named(host_of(request), request.arguments["name"])))
 
 
-def bindings_to_exchange(asked: Request) -> Later:
-    host = host_of(asked)
-    return shown(asked, bindings_to(host, exchange_named(host, asked.arguments["name"])))
+def bindings_to_exchange(request: Request) -> Later:
+    host = host_of(request)
+    return shown(request, bindings_to(host, exchange_named(host, request.arguments["name"])))
 
 
-def between_exchange_and_queue(asked: Request) -> Later:
-    return shown(asked, bindings_between(asked, host_of(asked), is_exchange=False))
+def between_exchange_and_queue(request: Request) -> Later:
+    return shown(request, bindings_between(request, host_of(request), is_exchange=False))
 
 
-def between_exchanges(asked: Request) -> Later:
-    return shown(asked, bindings_between(asked, host_of(asked), is_exchange=True))
+def between_exchanges(request: Request) -> Later:
+    return shown(request, bindings_between(request, host_of(request), is_exchange=True))
 
 
-def binding_to_queue(asked: Request) -> Response:
-    return told(asked, binding_named(asked, host_of(asked), is_exchange=False), BINDING)
+def binding_to_queue(request: Request) -> Response:
+    return told(request, binding_named(request, host_of(request), is_exchange=False), BINDING)
 
 
-def binding_to_exchange(asked: Request) -> Response:
-    return told(asked, binding_named(asked, host_of(asked), is_exchange=True), BINDING)
+def binding_to_exchange(request: Request) -> Response:
+    return told(request, binding_named(request, host_of(request), is_exchange=True), BINDING)
 
 
-def bind_queue(asked: Request) -> Response:
-    return bind(asked, is_exchange=False)
+def bind_queue(request: Request) -> Response:
+    return bind(request, is_exchange=False)
 
 
-def bind_exchange(asked: Request) -> Response:
-    return bind(asked, is_exchange=True)
+def bind_exchange(request: Request) -> Response:
+    return bind(request, is_exchange=True)
 
 
-def bind(asked: Request, is_exchange: bool) -> Response:
+def bind(request: Request, is_exchange: bool) -> Response:
     """Make a binding. The header Location has its address relative to the source. Raises what `Client.bind` raises."""
-    host, said = own_host_of(asked), body_of(asked)
-    source, destination = asked.arguments["source"], asked.arguments["destination"]
-    key, arguments = text_in(said, "routing_key", ""), table_in(said, "arguments")
-    client_of(asked, host).bind(source, destination, is_exchange, key, arguments)
-    asked.broker.hold_answer()
+    host, body = own_host_of(request), body_of(request)
+    source, destination = request.arguments["source"], request.arguments["destination"]
+    key, arguments = text_in(body, "routing_key", ""), table_in(body, "arguments")
+    client_of(request, host).bind(source, destination, is_exchange, key, arguments)
+    request.broker.hold_answer()
     location = f"{quote(destination, safe='')}/{quote(properties_key(key, arguments), safe='~')}"
     return Response(HTTPStatus.CREATED, headers=(("Location", location),))
 
 
-def unbind_queue(asked: Request) -> Response:
-    return unbind(asked, is_exchange=False)
+def unbind_queue(request: Request) -> Response:
+    return unbind(request, is_exchange=False)
 
 
-def unbind_exchange(asked: Request) -> Response:
-    return unbind(asked, is_exchange=True)
+def unbind_exchange(request: Request) -> Response:
+    return unbind(request, is_exchange=True)
 
 
-def unbind(asked: Request, is_exchange: bool) -> Response:
+def unbind(request: Request, is_exchange: bool) -> Response:
     """Remove the binding in the path. Raises NotFound, and what `Client.unbind` raises."""
-    host = own_host_of(asked)
-    found = binding_named(asked, host, is_exchange)
-    client_of(asked, host).unbind(
+    host = own_host_of(request)
+    found = binding_named(request, host, is_exchange)
+    client_of(request, host).unbind(
         found.source, found.destination.name, is_exchange, found.key, found.arguments
     )
     rest = binding_words(is_exchange, found.destination.name, found.key or "")
-    return changed(asked, False, BINDING_KIND, host.name, found.source, rest)
+    return changed(request, False, BINDING_KIND, host.name, found.source, rest)
 
 
 ROUTES: Final = (

@@ -89,9 +89,9 @@ def connection_details(each: Open) -> dict[str, Json]:
     }
 
 
-def fields(asked: Request) -> Fields[OpenChannel]:
+def fields(request: Request) -> Fields[OpenChannel]:
     """Return the fields of a channel. Raises PreconditionFailed for wrong parameters of rates."""
-    rates, node = Rates(asked), asked.operations.name
+    rates, node = Rates(request), request.operations.name
     return {
         **CHANNEL,
         "message_stats": lambda each: rates.of_channel(each.connection.connected, each.facts),
@@ -103,9 +103,9 @@ def order(each: OpenChannel) -> tuple[str, str, int]:
     return each.connection.facts.virtual_host, each.connection.name, each.facts.number
 
 
-def shown(asked: Request, connections: Iterable[Open | None]) -> Later:
-    keys = Rates(asked).keys(TOLD_CHANNEL, CHANNEL_COUNTS, counts_of, what_is_sampled)
-    return listed(asked, channels_in(connections), fields(asked), order, lambda each: each.name, keys)
+def shown(request: Request, connections: Iterable[Open | None]) -> Later:
+    keys = Rates(request).keys(TOLD_CHANNEL, CHANNEL_COUNTS, counts_of, what_is_sampled)
+    return listed(request, channels_in(connections), fields(request), order, lambda each: each.name, keys)
 
 
 def counts_of(each: OpenChannel) -> Sequence[int]:
@@ -116,39 +116,39 @@ def what_is_sampled(each: OpenChannel) -> object:
     return each.connection.connected, each.facts.number
 
 
-def channels(asked: Request) -> Later:
-    return shown(asked, open_connections(asked))
+def channels(request: Request) -> Later:
+    return shown(request, open_connections(request))
 
 
-def channels_of_host(asked: Request) -> Later:
-    return shown(asked, open_connections(asked, host_of(asked).name))
+def channels_of_host(request: Request) -> Later:
+    return shown(request, open_connections(request, host_of(request).name))
 
 
-def channels_of_connection(asked: Request) -> Later:
-    return shown(asked, [connection_named(asked)])
+def channels_of_connection(request: Request) -> Later:
+    return shown(request, [connection_named(request)])
 
 
-def channel(asked: Request) -> Later:
+def channel(request: Request) -> Later:
     """Answer with a channel and its consumers, for which all queues of the virtual host are searched."""
-    return PortionedAnswer(asked.broker, _channel(asked), API).begin()
+    return PortionedAnswer(request.broker, _channel(request), API).begin()
 
 
-def _channel(asked: Request) -> Generator[float, None, Response]:
-    name, _, number = asked.arguments["name"].rpartition(" (")
-    connection = connection_named(attrs.evolve(asked, arguments={"name": name}))
+def _channel(request: Request) -> Generator[float, None, Response]:
+    name, _, number = request.arguments["name"].rpartition(" (")
+    connection = connection_named(attrs.evolve(request, arguments={"name": name}))
     found = [each for each in channel_facts(connection) if f"{each.number})" == number]
     if not found:
         raise not_there()
-    turn, consumers = turn_of(asked.broker), []
-    host = asked.broker.virtual_hosts.get(connection.facts.virtual_host)
+    turn, consumers = turn_of(request.broker), []
+    host = request.broker.virtual_hosts.get(connection.facts.virtual_host)
     for each in attached_in(() if host is None else (host,)):
         if each is not None and is_on(each, connection.name, found[0].number):
             consumers.append(each)
         if turn.is_over():
             yield turn.pause_s
-    details = rows(asked, consumers)
-    more: Fields[OpenChannel] = {**fields(asked), "consumer_details": lambda each: details}
-    return told(asked, OpenChannel(connection, found[0]), more)
+    details = rows(request, consumers)
+    more: Fields[OpenChannel] = {**fields(request), "consumer_details": lambda each: details}
+    return told(request, OpenChannel(connection, found[0]), more)
 
 
 ROUTES: Final = (

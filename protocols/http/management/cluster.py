@@ -15,24 +15,26 @@ from leveret.values import Json
 PATH: Final = "/api/cluster"
 
 
-def cluster(asked: Request) -> Json:
+def cluster(request: Request) -> Json:
     """Return the nodes, the owner, its lease and the last takeovers; a node without a cluster says so.
 
     Times are seconds since 1970; ages, and what a takeover took, are seconds.
     """
-    found = asked.operations.cluster
-    return {"state": "single", "owner": asked.operations.name} if found is None else dict(found.status())
+    found = request.operations.cluster
+    return {"state": "single", "owner": request.operations.name} if found is None else dict(found.status())
 
 
-def fail_over(asked: Request) -> Response:
+def fail_over(request: Request) -> Response:
     """Hand over to the node that `to` names, or to any that stands by. Raises PreconditionFailed if there is none."""
-    found = asked.operations.cluster
+    found = request.operations.cluster
     if found is None:
         raise PreconditionFailed("this node is not one of a cluster")
-    heir = text_in(body_of(asked), "to", "") if asked.body else ""
+    heir = text_in(body_of(request), "to", "") if request.body else ""
     found.fail_over(heir)
-    asked.broker.events.happened("cluster.failover.asked", "", {"name": asked.operations.name, "heir": heir})
-    return Response(HTTPStatus.ACCEPTED, octets({"from": asked.operations.name, "to": heir}))
+    request.broker.events.happened(
+        "cluster.failover.asked", "", {"name": request.operations.name, "heir": heir}
+    )
+    return Response(HTTPStatus.ACCEPTED, octets({"from": request.operations.name, "to": heir}))
 
 
 ROUTES: Final = (

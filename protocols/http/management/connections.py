@@ -48,11 +48,11 @@ class Open:
 
 
 def open_connections(
-    asked: Request, virtual_host: str | None = None, user: str | None = None
+    request: Request, virtual_host: str | None = None, user: str | None = None
 ) -> Iterator[Open | None]:
     """Yield the connections that the user may see, as they are when they are reached, and None for each other one."""
-    own = None if sees_all(asked) else asked.user.name
-    for connected in list(asked.operations.connections()):
+    own = None if sees_all(request) else request.user.name
+    for connected in list(request.operations.connections()):
         facts = None if connected.front is None else connected.front.facts()
         is_wanted = (
             facts is not None
@@ -63,21 +63,21 @@ def open_connections(
         yield Open(connected, facts) if facts is not None and is_wanted else None
 
 
-def connection_named(asked: Request) -> Open:
+def connection_named(request: Request) -> Open:
     """Return the connection in the path. Raises NotFound, or Refused if it is another user's."""
-    name = asked.arguments["name"]
-    for connected in asked.operations.connections():
+    name = request.arguments["name"]
+    for connected in request.operations.connections():
         if connected.peer.name == name and connected.front is not None:
             facts = connected.front.facts()
             if facts is not None:
-                require_own(asked, facts.user, sees_all(asked))
+                require_own(request, facts.user, sees_all(request))
                 return Open(connected, facts)
     raise not_there()
 
 
-def require_own(asked: Request, user: str, or_else: bool) -> None:
+def require_own(request: Request, user: str, or_else: bool) -> None:
     """Raise Refused unless the user is the given one, or `or_else` is true."""
-    if not or_else and asked.user.name != user:
+    if not or_else and request.user.name != user:
         raise not_authorised("User not authorised to access object")
 
 
@@ -149,9 +149,9 @@ def tls_fact(each: Open, name: str) -> str | None:
     return found
 
 
-def fields(asked: Request) -> Fields[Open]:
+def fields(request: Request) -> Fields[Open]:
     """Return the fields of a connection. Raises PreconditionFailed for wrong parameters of rates."""
-    rates, node = Rates(asked), asked.operations.name
+    rates, node = Rates(request), request.operations.name
     return {
         **CONNECTION,
         "node": lambda each: node,
@@ -167,65 +167,65 @@ def order(each: Open) -> tuple[str, str]:
 # Routes.
 
 
-def connections(asked: Request) -> Later:
-    return shown(asked, open_connections(asked))
+def connections(request: Request) -> Later:
+    return shown(request, open_connections(request))
 
 
-def connections_of_host(asked: Request) -> Later:
-    return shown(asked, open_connections(asked, host_of(asked).name))
+def connections_of_host(request: Request) -> Later:
+    return shown(request, open_connections(request, host_of(request).name))
 
 
 def what_is_sampled(each: Open) -> object:
     return each.connected
 
 
-def shown(asked: Request, found: Iterable[Open | None]) -> Later:
-    keys: Fields[Open] = Rates(asked).details_keys(("recv_oct", "send_oct"), what_is_sampled)
-    return listed(asked, found, fields(asked), order, lambda each: each.name, keys)
+def shown(request: Request, found: Iterable[Open | None]) -> Later:
+    keys: Fields[Open] = Rates(request).details_keys(("recv_oct", "send_oct"), what_is_sampled)
+    return listed(request, found, fields(request), order, lambda each: each.name, keys)
 
 
-def connection(asked: Request) -> Response:
-    return told(asked, connection_named(asked), fields(asked))
+def connection(request: Request) -> Response:
+    return told(request, connection_named(request), fields(request))
 
 
-def connections_of_user(asked: Request) -> Later:
+def connections_of_user(request: Request) -> Later:
     """Answer with the few fields that RabbitMQ has for the connections of a user, which it tracks separately."""
-    found, node = open_connections(asked, user=asked.arguments["user"]), asked.operations.name
+    found, node = open_connections(request, user=request.arguments["user"]), request.operations.name
     few: Fields[Open] = {
         **{name: CONNECTION[name] for name in ("name", "vhost", "user")},
         "node": lambda each: node,
     }
-    return listed(asked, found, few, order, lambda each: each.name)
+    return listed(request, found, few, order, lambda each: each.name)
 
 
-def close(asked: Request) -> Response:
+def close(request: Request) -> Response:
     """Close the connection in the path, with the reason in the header X-Reason."""
-    found = connection_named(asked)
-    require_own(asked, found.facts.user, ADMINISTRATOR in asked.user.tags)
-    found.connected.shut_down(reason(asked))
+    found = connection_named(request)
+    require_own(request, found.facts.user, ADMINISTRATOR in request.user.tags)
+    found.connected.shut_down(reason(request))
     return DONE
 
 
-def close_all_of_user(asked: Request) -> Response:
+def close_all_of_user(request: Request) -> Response:
     """Close all connections of a user, however many there are."""
-    user, why = asked.arguments["user"], reason(asked)
-    require_own(asked, user, ADMINISTRATOR in asked.user.tags)
-    for connected in list(asked.operations.connections()):
+    user, why = request.arguments["user"], reason(request)
+    require_own(request, user, ADMINISTRATOR in request.user.tags)
+    for connected in list(request.operations.connections()):
         facts = None if connected.front is None else connected.front.facts()
         if facts is not None and facts.user == user:
             connected.shut_down(why)
     return DONE
 
 
-def reason(asked: Request) -> str:
-    return asked.headers.get("x-reason", "")[:REASON_MAX] or REASON
+def reason(request: Request) -> str:
+    return request.headers.get("x-reason", "")[:REASON_MAX] or REASON
 
 
 class Directory:
     """An index of connections by their names, for one request."""
 
-    def __init__(self, asked: Request) -> None:
-        operations = asked.broker.operations
+    def __init__(self, request: Request) -> None:
+        operations = request.broker.operations
         self.node = "" if operations is None else operations.name
         self._connected = (
             {} if operations is None else {each.peer.name: each for each in operations.connections()}

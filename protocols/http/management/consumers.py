@@ -80,8 +80,8 @@ CONSUMER: Final[Fields[AttachedConsumer]] = {
 }
 
 
-def fields(asked: Request) -> Fields[AttachedConsumer]:
-    directory = Directory(asked)
+def fields(request: Request) -> Fields[AttachedConsumer]:
+    directory = Directory(request)
     return {**CONSUMER, "channel_details": lambda each: channel_details(each.facts, directory)}
 
 
@@ -102,9 +102,9 @@ def channel_details(facts: ConsumerFacts, directory: Directory) -> dict[str, Jso
     }
 
 
-def rows(asked: Request, consumers: Iterable[AttachedConsumer]) -> list[Json]:
+def rows(request: Request, consumers: Iterable[AttachedConsumer]) -> list[Json]:
     """Return all fields of some consumers, as details of a queue or channel."""
-    table = fields(asked)
+    table = fields(request)
     return [row(each, table, ()) for each in consumers]
 
 
@@ -118,14 +118,14 @@ def order(each: AttachedConsumer) -> tuple[str, str, str, int, str]:
     return queue.virtual_host.name, queue.name, facts.connection, facts.channel, facts.tag
 
 
-def consumers(asked: Request) -> Later:
-    found = attached_in(visible_hosts(asked))
-    return listed(asked, found, fields(asked), order, lambda each: each.facts.tag)
+def consumers(request: Request) -> Later:
+    found = attached_in(visible_hosts(request))
+    return listed(request, found, fields(request), order, lambda each: each.facts.tag)
 
 
-def consumers_of_host(asked: Request) -> Later:
-    found = attached_in([host_of(asked)])
-    return listed(asked, found, fields(asked), order, lambda each: each.facts.tag)
+def consumers_of_host(request: Request) -> Later:
+    found = attached_in([host_of(request)])
+    return listed(request, found, fields(request), order, lambda each: each.facts.tag)
 
 
 ROUTES: Final = (

@@ -39,32 +39,32 @@ def told_of(known: Deduplication) -> dict[str, Json]:
     }
 
 
-def known_by(asked: Request, host: VirtualHost) -> Deduplication:
+def known_by(request: Request, host: VirtualHost) -> Deduplication:
     """Return what the exchange or queue in the path knows. Raises NotFound if it knows none."""
-    name = asked.arguments["name"]
-    found: Exchange | Queue | None = None
-    if asked.arguments["what"] == "exchanges":
-        found = host.exchanges.get("" if name == DEFAULT else name)
-    elif asked.arguments["what"] == "queues":
-        found = host.queues.get(name)
-    known = None if found is None else known_to(found)
+    name = request.arguments["name"]
+    exchange: Exchange | Queue | None = None
+    if request.arguments["what"] == "exchanges":
+        exchange = host.exchanges.get("" if name == DEFAULT else name)
+    elif request.arguments["what"] == "queues":
+        exchange = host.queues.get(name)
+    known = None if exchange is None else known_to(exchange)
     if known is None:
         raise not_there()
     return known
 
 
-def tell(asked: Request) -> Response:
-    return json_response(told_of(known_by(asked, host_of(asked))))
+def tell(request: Request) -> Response:
+    return json_response(told_of(known_by(request, host_of(request))))
 
 
-def forget(asked: Request) -> Response:
+def forget(request: Request) -> Response:
     """Forget all ids, and tell how many these were. Raises NotFound, AccessRefused."""
-    host = own_host_of(asked)
-    kind = WHAT.get(asked.arguments["what"])
+    host = own_host_of(request)
+    kind = WHAT.get(request.arguments["what"])
     if kind is None:
         raise not_there()
-    client_of(asked, host).require_declarable(kind, asked.arguments["name"])
-    return answered(asked, {"forgotten": known_by(asked, host).clear()})
+    client_of(request, host).require_declarable(kind, request.arguments["name"])
+    return answered(request, {"forgotten": known_by(request, host).clear()})
 
 
 ROUTES: Final = (

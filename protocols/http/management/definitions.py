@@ -55,28 +55,28 @@ T = TypeVar("T")
 # Export.
 
 
-def export(asked: Request) -> Later:
-    return written(asked, exporter.everything(asked.broker, asked.flag("secrets")))
+def export(request: Request) -> Later:
+    return written(request, exporter.everything(request.broker, request.flag("secrets")))
 
 
-def export_virtual_host(asked: Request) -> Later:
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
-    return written(asked, exporter.of_virtual_host(asked.broker, host, asked.flag("secrets")))
+def export_virtual_host(request: Request) -> Later:
+    host = request.broker.virtual_host(request.arguments["vhost"])
+    return written(request, exporter.of_virtual_host(request.broker, host, request.flag("secrets")))
 
 
-def written(asked: Request, sections: Sections) -> Later:
-    return PortionedAnswer(asked.broker, writing(asked, sections), API).begin()
+def written(request: Request, sections: Sections) -> Later:
+    return PortionedAnswer(request.broker, writing(request, sections), API).begin()
 
 
-def writing(asked: Request, sections: Sections) -> Generator[float, None, Response]:
-    turn = turn_of(asked.broker)
+def writing(request: Request, sections: Sections) -> Generator[float, None, Response]:
+    turn = turn_of(request.broker)
     head: dict[str, Json] = {
         "rabbit_version": RABBITMQ_VERSION,
         "rabbitmq_version": RABBITMQ_VERSION,
         "product_name": PRODUCT,
         "product_version": VERSION,
     }
-    with LongAnswer(asked.broker) as made:
+    with LongAnswer(request.broker) as made:
         made.add(json.dumps(head, separators=(",", ":")).removesuffix("}").encode())
         for name, items in sections:
             made.add(f",{json.dumps(name)}:[".encode())
@@ -88,12 +88,12 @@ def writing(asked: Request, sections: Sections) -> Generator[float, None, Respon
                     yield turn.pause_s
             made.add(b"]")
         made.add(b"}")
-        return made.response(attachment(asked))
+        return made.response(attachment(request))
 
 
-def attachment(asked: Request) -> tuple[tuple[str, str], ...]:
+def attachment(request: Request) -> tuple[tuple[str, str], ...]:
     """Return a header that makes browsers save the answer under the name in the parameter `download`."""
-    name = asked.one("download", "")
+    name = request.one("download", "")
     safe = "".join(each for each in name if each.isascii() and (each.isalnum() or each in "._-"))
     return (("Content-Disposition", f"attachment; filename={safe}"),) if safe else ()
 
@@ -101,69 +101,75 @@ def attachment(asked: Request) -> tuple[tuple[str, str], ...]:
 # Import.
 
 
-def take_in(asked: Request) -> Later:
-    return to_the_end(asked, taking_in(asked, None))
+def take_in(request: Request) -> Later:
+    return to_the_end(request, taking_in(request, None))
 
 
-def take_in_virtual_host(asked: Request) -> Later:
+def take_in_virtual_host(request: Request) -> Later:
     """Import queues and the like into one virtual host, whichever they were exported from."""
-    return to_the_end(asked, taking_in(asked, asked.broker.virtual_host(asked.arguments["vhost"]).name))
+    return to_the_end(
+        request, taking_in(request, request.broker.virtual_host(request.arguments["vhost"]).name)
+    )
 
 
-def report(asked: Request) -> Later:
+def report(request: Request) -> Later:
     """Import, or try to, and answer with a report."""
-    return to_the_end(asked, reporting(asked, None))
+    return to_the_end(request, reporting(request, None))
 
 
-def report_virtual_host(asked: Request) -> Later:
-    return to_the_end(asked, reporting(asked, asked.broker.virtual_host(asked.arguments["vhost"]).name))
+def report_virtual_host(request: Request) -> Later:
+    return to_the_end(
+        request, reporting(request, request.broker.virtual_host(request.arguments["vhost"]).name)
+    )
 
 
-def taking_in(asked: Request, host: str | None) -> Generator[float, None, Response]:
+def taking_in(request: Request, host: str | None) -> Generator[float, None, Response]:
     """Import as RabbitMQ does. The answer is empty if there is nothing to tell. Raises Refused."""
-    done = yield from imported(asked, host)
+    done = yield from imported(request, host)
     if done.problems:
         raise refused(done)
     return json_response({"warnings": [*done.warnings()], **done.told()}) if done.warnings() else DONE
 
 
-def reporting(asked: Request, host: str | None) -> Generator[float, None, Response]:
-    is_trial = asked.flag("dry_run")
-    done = yield from imported(asked, host, is_trial)
+def reporting(request: Request, host: str | None) -> Generator[float, None, Response]:
+    is_trial = request.flag("dry_run")
+    done = yield from imported(request, host, is_trial)
     return json_response({"dry_run": is_trial, **done.told()})
 
 
 def imported(
-    asked: Request, host: str | None, is_trial: bool = False
+    request: Request, host: str | None, is_trial: bool = False
 ) -> Generator[float, None, ImportReport]:
     """Import, or only try to, and return what became of it. Raises Refused if nothing of it is to be imported."""
-    broker, turn, done = asked.broker, turn_of(asked.broker), ImportReport()
-    said = yield from read(uploaded(asked), host, turn, done.problems)
-    is_strict = asked.flag("strict")
+    broker, turn, done = request.broker, turn_of(request.broker), ImportReport()
+    definitions = yield from read(uploaded(request), host, turn, done.problems)
+    is_strict = request.flag("strict")
     if is_strict:
-        done.problems += importer.md5_problems(said)
+        done.problems += importer.md5_problems(definitions)
     if is_strict or is_trial:
-        scratch = yield from taking_turns(stand_in(broker, said), turn)
-        tried = yield from applied(without_passwords(said), scratch, turn, asked.user.name, is_trial=True)
+        scratch = yield from taking_turns(stand_in(broker, definitions), turn)
+        tried = yield from applied(
+            without_passwords(definitions), scratch, turn, request.user.name, is_trial=True
+        )
         if is_trial or done.problems or tried:
-            done.count(said, tried)
-            yield from taking_turns(done.look(said, scratch), turn)
+            done.count(definitions, tried)
+            yield from taking_turns(done.look(definitions, scratch), turn)
             if is_trial:
                 return done
             done.imported = {}
             raise refused(done, "nothing was imported: ")
-    said = yield from hashed(asked, said)
-    done.count(said, (yield from applied(said, broker, turn, asked.user.name)))
-    yield from taking_turns(done.look(said, broker), turn)
+    definitions = yield from hashed(request, definitions)
+    done.count(definitions, (yield from applied(definitions, broker, turn, request.user.name)))
+    yield from taking_turns(done.look(definitions, broker), turn)
     return done
 
 
 def applied(
-    said: Definitions, broker: Broker, turn: Turn, user: str, is_trial: bool = False
+    definitions: Definitions, broker: Broker, turn: Turn, user: str, is_trial: bool = False
 ) -> Generator[float, None, list[Problem]]:
     """Put definitions into a broker, and return the problems."""
     problems: list[Problem] = []
-    for problem in importer.steps(said, broker, user=user, is_trial=is_trial):
+    for problem in importer.steps(definitions, broker, user=user, is_trial=is_trial):
         if problem is not None:
             problems.append(problem)
         if turn.is_over():
@@ -171,16 +177,16 @@ def applied(
     return problems
 
 
-def uploaded(asked: Request) -> bytes:
+def uploaded(request: Request) -> bytes:
     """Return the definitions in a request: its body or, where a form uploads them, its part `file`. Raises Refused."""
-    kind = asked.headers.get("content-type", "")
+    kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
-        return asked.body
+        return request.body
     from email.parser import BytesParser  # 20 ms, which no start needs
     from email.policy import HTTP as FORM
 
     head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1")
-    form = BytesParser(policy=FORM).parsebytes(head + asked.body)
+    form = BytesParser(policy=FORM).parsebytes(head + request.body)
     for part in form.iter_parts() if form.is_multipart() else ():
         if part.get_param("name", header="content-disposition") == "file":
             content = part.get_payload(decode=True)
@@ -236,15 +242,15 @@ def placed(content: Mapping[str, object], host: str) -> Steps[Mapping[str, objec
     return found
 
 
-def hashed(asked: Request, said: Definitions) -> Generator[float, None, Definitions]:
+def hashed(request: Request, definitions: Definitions) -> Generator[float, None, Definitions]:
     """Replace plain passwords by hashes, each made in a thread. Raises Refused if there is no memory for one."""
     users: list[UserDefinition] = []
-    for user in said.users:
+    for user in definitions.users:
         if not user.password:
             users.append(user)
             continue
         done: list[PasswordHash | None] = []
-        asked.broker.access.hash_soon(user.password, done.append)
+        request.broker.access.hash_soon(user.password, done.append)
         while not done:
             yield LOOK_S
         if (kept := done[0]) is None:
@@ -252,7 +258,7 @@ def hashed(asked: Request, said: Definitions) -> Generator[float, None, Definiti
         users.append(
             attrs.evolve(user, password=None, password_hash=kept.text, hashing_algorithm=kept.algorithm)
         )
-    return attrs.evolve(said, users=tuple(users))
+    return attrs.evolve(definitions, users=tuple(users))
 
 
 def refused(done: ImportReport, before: str = "") -> Refused:

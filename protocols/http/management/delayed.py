@@ -33,11 +33,11 @@ PORTION: Final = 500  # messages that are made ready in one step
 Steps = Generator[float, None, Response]
 
 
-def delayed(asked: Request) -> Response:
+def delayed(request: Request) -> Response:
     """Answer with the messages that are due first, and how many there are in all."""
-    asked.only("count")
-    count = asked.number("count", SHOWN, 1, SHOWN_MAX)
-    queue = client_of(asked, entered(asked)).readable_queue(asked.arguments["name"])
+    request.only("count")
+    count = request.number("count", SHOWN, 1, SHOWN_MAX)
+    queue = client_of(request, entered(request)).readable_queue(request.arguments["name"])
     rows: list[Json] = [row(queue, each) for each in queue.later.first(count)]
     return json_response({"total": queue.delayed, "messages": rows})
 
@@ -59,45 +59,45 @@ def ms_of(queue: Queue, at: float) -> int:
     return round((clock.wall() - clock.now() + at) * 1000)
 
 
-def drop_all(asked: Request) -> Response:
-    dropped = client_of(asked, entered(asked)).drop_delayed(asked.arguments["name"], None)
-    return answered(asked, {"dropped": dropped})
+def drop_all(request: Request) -> Response:
+    dropped = client_of(request, entered(request)).drop_delayed(request.arguments["name"], None)
+    return answered(request, {"dropped": dropped})
 
 
-def drop_one(asked: Request) -> Response:
+def drop_one(request: Request) -> Response:
     """Drop the message at a position. Raises Refused if none waits there."""
-    said = asked.arguments["position"]
-    positions = [int(said)] if said.isascii() and said.isdigit() and len(said) < 20 else []
-    if not client_of(asked, entered(asked)).drop_delayed(asked.arguments["name"], positions):
-        raise Refused(HTTPStatus.NOT_FOUND, f"no message waits for a time at position {said[:20]}")
-    return answered(asked, {"dropped": 1})
+    value = request.arguments["position"]
+    positions = [int(value)] if value.isascii() and value.isdigit() and len(value) < 20 else []
+    if not client_of(request, entered(request)).drop_delayed(request.arguments["name"], positions):
+        raise Refused(HTTPStatus.NOT_FOUND, f"no message waits for a time at position {value[:20]}")
+    return answered(request, {"dropped": 1})
 
 
-def deliver(asked: Request) -> Later:
+def deliver(request: Request) -> Later:
     """Make messages ready now: those at the positions in the request, or all that wait."""
-    said = body_of(asked)
-    positions = said.get("positions")
+    body = body_of(request)
+    positions = body.get("positions")
     if positions is not None and not (isinstance(positions, list) and are_positions(positions)):
         raise bad(f"positions: a list of up to {NAMED_MAX} whole numbers")
-    client, name = client_of(asked, entered(asked)), asked.arguments["name"]
+    client, name = client_of(request, entered(request)), request.arguments["name"]
     queue = client.readable_queue(name)
     named = (
         [each for each in positions if isinstance(each, int)]
         if positions is not None
         else queue.later.positions()
     )
-    return to_the_end(asked, hastened(asked, client, name, named))
+    return to_the_end(request, hastened(request, client, name, named))
 
 
-def hastened(asked: Request, client: Client, name: str, positions: list[int]) -> Steps:
+def hastened(request: Request, client: Client, name: str, positions: list[int]) -> Steps:
     """Make messages ready now, in portions."""
-    turn = turn_of(asked.broker)
+    turn = turn_of(request.broker)
     count = 0
     for begin in range(0, len(positions), PORTION):
         count += client.hasten(name, positions[begin : begin + PORTION])
         if turn.is_over(is_slow=True):
             yield turn.pause_s
-    return answered(asked, {"delivered": count})
+    return answered(request, {"delivered": count})
 
 
 def are_positions(values: list[Json]) -> bool:

@@ -26,10 +26,10 @@ TAG_MAX: Final = 20  # digits
 LISTED_MAX: Final = 1000  # deliveries told of one channel, the oldest
 
 
-def deliveries(asked: Request) -> Response:
+def deliveries(request: Request) -> Response:
     """Answer with the oldest unacknowledged deliveries of a channel, and how long each may still take."""
-    _, held = held_by(asked, None)
-    now = asked.broker.now
+    _, held = held_by(request, None)
+    now = request.broker.now
     return json_response([row(tag, delivery, now) for tag, delivery in islice(held, LISTED_MAX)])
 
 
@@ -47,12 +47,12 @@ def row(tag: int, delivery: Delivery, now: float) -> dict[str, Json]:
     }
 
 
-def renew(asked: Request) -> Response:
+def renew(request: Request) -> Response:
     """Renew a delivery, or `all` of a channel. Raises NotFound if there is none."""
-    tag = asked.arguments["tag"]
-    connection, held = held_by(asked, None if tag == ALL else number_in(tag))
-    if asked.user.name != connection.facts.user and ADMINISTRATOR not in asked.user.tags:
-        raise AccessRefused(f"user '{asked.user.name}' may not renew what another user holds")
+    tag = request.arguments["tag"]
+    connection, held = held_by(request, None if tag == ALL else number_in(tag))
+    if request.user.name != connection.facts.user and ADMINISTRATOR not in request.user.tags:
+        raise AccessRefused(f"user '{request.user.name}' may not renew what another user holds")
     count = 0
     for _, delivery in held:
         delivery.queue.renew(delivery)
@@ -69,22 +69,22 @@ def number_in(tag: str) -> int:
     return int(tag)
 
 
-def held_by(asked: Request, tag: int | None) -> tuple[Open, Iterable[tuple[int, Delivery]]]:
+def held_by(request: Request, tag: int | None) -> tuple[Open, Iterable[tuple[int, Delivery]]]:
     """Return the connection of the channel in the path, and what the channel has not answered: all, or this tag."""
-    name, _, number = asked.arguments["name"].rpartition(" (")
-    connection = visible_connection(asked, name)
+    name, _, number = request.arguments["name"].rpartition(" (")
+    connection = visible_connection(request, name)
     front = connection.connected.front
     if front is None or all(f"{each.number})" != number for each in front.channel_facts()):
         raise not_there()
     return connection, front.unsettled(int(number[:-1]), tag)
 
 
-def visible_connection(asked: Request, name: str) -> Open:
+def visible_connection(request: Request, name: str) -> Open:
     """Return the connection with this name. Raises NotFound if it is not there, or not to be seen by the user."""
-    for connected in asked.operations.connections():
+    for connected in request.operations.connections():
         if connected.peer.name == name and connected.front is not None:
             facts = connected.front.facts()
-            if facts is not None and (sees_all(asked) or facts.user == asked.user.name):
+            if facts is not None and (sees_all(request) or facts.user == request.user.name):
                 return Open(connected, facts)
     raise not_there()
 

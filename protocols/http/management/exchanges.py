@@ -52,18 +52,18 @@ def policy_of(exchange: Exchange) -> str | None:
     return None if policy is None else policy.name
 
 
-def fields(asked: Request) -> Fields[Exchange]:
+def fields(request: Request) -> Fields[Exchange]:
     """Return the fields of an exchange. Raises PreconditionFailed for wrong parameters of rates."""
-    return {**EXCHANGE, "message_stats": Rates(asked).of_exchange}
+    return {**EXCHANGE, "message_stats": Rates(request).of_exchange}
 
 
-def detailed(asked: Request, found: Exchange) -> Fields[Exchange]:
+def detailed(request: Request, found: Exchange) -> Fields[Exchange]:
     """Return all fields of one exchange; `incoming` and `outgoing` are empty, as with RabbitMQ's `rates_mode` basic."""
     nothing: Json = []
     known = known_to(found)
     more: Fields[Exchange] = {} if known is None else {"deduplication": lambda exchange: told_of(known)}
     return {
-        **fields(asked),
+        **fields(request),
         "incoming": lambda exchange: nothing,
         "outgoing": lambda exchange: nothing,
         **more,
@@ -76,54 +76,56 @@ def order(exchange: Exchange) -> tuple[str, str]:
 
 def exchange_named(host: VirtualHost, name: str) -> Exchange:
     """Return the exchange with a name in a path. Raises NotFound."""
-    found = host.exchanges.get("" if name == DEFAULT else name)
-    if found is None:
+    exchange = host.exchanges.get("" if name == DEFAULT else name)
+    if exchange is None:
         raise not_there()
-    return found
+    return exchange
 
 
-def exchanges(asked: Request) -> Later:
-    return shown(asked, [exchange for host in visible_hosts(asked) for exchange in host.exchanges.values()])
-
-
-def exchanges_of_host(asked: Request) -> Later:
-    return shown(asked, list(host_of(asked).exchanges.values()))
-
-
-def shown(asked: Request, found: Sequence[Exchange]) -> Later:
-    keys = Rates(asked).keys(TOLD_EXCHANGE, EXCHANGE_COUNTS, exchange_counts, lambda exchange: exchange)
-    return listed(asked, found, fields(asked), order, lambda exchange: exchange.name, keys)
-
-
-def exchange(asked: Request) -> Response:
-    found = exchange_named(host_of(asked), asked.arguments["name"])
-    return told(asked, found, detailed(asked, found))
-
-
-def put_exchange(asked: Request) -> Response:
-    """Declare an exchange; direct and durable by default, as in RabbitMQ. Raises what `declare_exchange` raises."""
-    host, name, said = own_host_of(asked), asked.arguments["name"], body_of(asked)
-    is_there = name in host.exchanges
-    client_of(asked, host).declare_exchange(
-        name,
-        text_in(said, "type", "direct"),
-        durable=truth_in(said, "durable", True),
-        auto_delete=truth_in(said, "auto_delete", False),
-        internal=truth_in(said, "internal", False),
-        arguments=table_in(said, "arguments"),
+def exchanges(request: Request) -> Later:
+    return shown(
+        request, [exchange for host in visible_hosts(request) for exchange in host.exchanges.values()]
     )
-    return changed(asked, not is_there)
 
 
-def delete_exchange(asked: Request) -> Response:
+def exchanges_of_host(request: Request) -> Later:
+    return shown(request, list(host_of(request).exchanges.values()))
+
+
+def shown(request: Request, found: Sequence[Exchange]) -> Later:
+    keys = Rates(request).keys(TOLD_EXCHANGE, EXCHANGE_COUNTS, exchange_counts, lambda exchange: exchange)
+    return listed(request, found, fields(request), order, lambda exchange: exchange.name, keys)
+
+
+def exchange(request: Request) -> Response:
+    found = exchange_named(host_of(request), request.arguments["name"])
+    return told(request, found, detailed(request, found))
+
+
+def put_exchange(request: Request) -> Response:
+    """Declare an exchange; direct and durable by default, as in RabbitMQ. Raises what `declare_exchange` raises."""
+    host, name, body = own_host_of(request), request.arguments["name"], body_of(request)
+    is_there = name in host.exchanges
+    client_of(request, host).declare_exchange(
+        name,
+        text_in(body, "type", "direct"),
+        durable=truth_in(body, "durable", True),
+        auto_delete=truth_in(body, "auto_delete", False),
+        internal=truth_in(body, "internal", False),
+        arguments=table_in(body, "arguments"),
+    )
+    return changed(request, not is_there)
+
+
+def delete_exchange(request: Request) -> Response:
     """Delete an exchange with its bindings. Raises NotFound, and what `Client.delete_exchange` raises."""
-    host, name = own_host_of(asked), asked.arguments["name"]
-    client = client_of(asked, host)
+    host, name = own_host_of(request), request.arguments["name"]
+    client = client_of(request, host)
     client.require_declarable("exchange", name)
     if name not in host.exchanges:
         raise not_there()
-    client.delete_exchange(name, if_unused=asked.flag("if-unused"))
-    return changed(asked, False, EXCHANGE_KIND, host.name, name)
+    client.delete_exchange(name, if_unused=request.flag("if-unused"))
+    return changed(request, False, EXCHANGE_KIND, host.name, name)
 
 
 ROUTES: Final = (

@@ -117,8 +117,8 @@ def flags_of(release: Release) -> dict[str, tuple[Release, str]]:
     return {name: flag for name, flag in FLAGS.items() if flag[0] <= release}
 
 
-def feature_flags(asked: Request) -> Json:
-    release = release_of(asked.broker.compat)
+def feature_flags(request: Request) -> Json:
+    release = release_of(request.broker.compat)
     return [
         {
             "name": name,
@@ -132,27 +132,27 @@ def feature_flags(asked: Request) -> Json:
     ]
 
 
-def enable_feature_flag(asked: Request) -> Response:
+def enable_feature_flag(request: Request) -> Response:
     """Accept that a feature flag is enabled: all are. `all` is a name as well. Raises NotFound."""
-    name = asked.arguments["name"]
-    if name != "all" and name not in flags_of(release_of(asked.broker.compat)):
+    name = request.arguments["name"]
+    if name != "all" and name not in flags_of(release_of(request.broker.compat)):
         raise NotFound(f"no feature flag '{name}'")
     return DONE
 
 
-def deprecated_features(asked: Request) -> Json:
-    return _listed(asked, list(DEPRECATED))
+def deprecated_features(request: Request) -> Json:
+    return _listed(request, list(DEPRECATED))
 
 
-def used_features(asked: Request) -> Json:
+def used_features(request: Request) -> Json:
     """Answer with the deprecated features that are found in use: queues that are neither durable nor exclusive."""
-    hosts = asked.broker.hosts()
+    hosts = request.broker.hosts()
     is_used = any(not (queue.durable or queue.exclusive) for host in hosts for queue in host.queues.values())
-    return _listed(asked, ["transient_nonexcl_queues"] if is_used else [])
+    return _listed(request, ["transient_nonexcl_queues"] if is_used else [])
 
 
-def _listed(asked: Request, names: list[str]) -> list[Json]:
-    compat, found = asked.broker.compat, list[Json]()
+def _listed(request: Request, names: list[str]) -> list[Json]:
+    compat, found = request.broker.compat, list[Json]()
     for name in names:
         phases, text = DEPRECATED[name]
         phase = next((each for since, each in reversed(phases) if since <= release_of(compat)), None)

@@ -25,20 +25,20 @@ DOWN: Final = "/state/down"
 STATES: Final = {"terminated": "error"}  # RabbitMQ's word for the time until the next attempt
 
 
-def all_links(asked: Request) -> Later:
-    return listed(asked, {host.name for host in visible_hosts(asked)})
+def all_links(request: Request) -> Later:
+    return listed(request, {host.name for host in visible_hosts(request)})
 
 
-def all_down(asked: Request) -> Later:
-    return listed(asked, {host.name for host in visible_hosts(asked)}, is_down=True)
+def all_down(request: Request) -> Later:
+    return listed(request, {host.name for host in visible_hosts(request)}, is_down=True)
 
 
-def in_virtual_host(asked: Request) -> Later:
-    return listed(asked, {host_of(asked).name})
+def in_virtual_host(request: Request) -> Later:
+    return listed(request, {host_of(request).name})
 
 
-def down_in_virtual_host(asked: Request) -> Later:
-    return listed(asked, {host_of(asked).name}, is_down=True)
+def down_in_virtual_host(request: Request) -> Later:
+    return listed(request, {host_of(request).name}, is_down=True)
 
 
 def federation_in(broker: Broker) -> Federation | None:
@@ -48,20 +48,20 @@ def federation_in(broker: Broker) -> Federation | None:
     return broker.guests.find(Federation)
 
 
-def listed(asked: Request, hosts: set[str], is_down: bool = False) -> Later:
+def listed(request: Request, hosts: set[str], is_down: bool = False) -> Later:
     rows = [
-        row(asked, link)
-        for link in federation_in(asked.broker) or ()
+        row(request, link)
+        for link in federation_in(request.broker) or ()
         if link.journey.virtual_host in hosts and not (is_down and link.state in ("running", "starting"))
     ]
-    return table(asked, rows, "vhost", "type", "upstream", "id")
+    return table(request, rows, "vhost", "type", "upstream", "id")
 
 
-def row(asked: Request, link: FederationLink) -> dict[str, Json]:
+def row(request: Request, link: FederationLink) -> dict[str, Json]:
     """Return what is known of a link; its URI has no password."""
     at = datetime.fromtimestamp(link.changed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     found: dict[str, Json] = {
-        "node": asked.operations.name,
+        "node": request.operations.name,
         "type": link.kind,
         link.kind: link.name,
         f"upstream_{link.kind}": link.there,
@@ -83,13 +83,13 @@ def row(asked: Request, link: FederationLink) -> dict[str, Json]:
     return found
 
 
-def restart(asked: Request) -> Response:
-    host, id = own_host_of(asked), asked.arguments["id"]
-    federation = federation_in(asked.broker)
-    if federation is None or asked.arguments["node"] != asked.operations.name:
+def restart(request: Request) -> Response:
+    host, id = own_host_of(request), request.arguments["id"]
+    federation = federation_in(request.broker)
+    if federation is None or request.arguments["node"] != request.operations.name:
         raise NotFound(f"no federation link '{id[:100]}' in vhost '{host.name}' on this node")
     federation.find(host.name, id).restart()
-    return changed(asked, False)
+    return changed(request, False)
 
 
 ROUTES: Final = (

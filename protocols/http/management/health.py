@@ -43,24 +43,24 @@ def failed(reason: str, **more: Json) -> Response:
     return Response(HTTPStatus.SERVICE_UNAVAILABLE, octets(content))
 
 
-def alarms(asked: Request) -> Json | Response:
+def alarms(request: Request) -> Json | Response:
     """Check that no alarm holds publishers back, and that nothing else is wrong."""
-    return alarms_in_effect(asked, asked.broker.alarms.in_effect)
+    return alarms_in_effect(request, request.broker.alarms.in_effect)
 
 
-def alarms_in_effect(asked: Request, resources: list[str]) -> Json | Response:
+def alarms_in_effect(request: Request, resources: list[str]) -> Json | Response:
     if not resources:
         return OK
-    node = "" if asked.broker.operations is None else asked.broker.operations.name
+    node = "" if request.broker.operations is None else request.broker.operations.name
     return failed(
         "There are alarms in effect in the cluster",
         alarms=[{"node": node, "resource": resource} for resource in resources],
     )
 
 
-def unreadable_messages(asked: Request) -> Json | Response:
+def unreadable_messages(request: Request) -> Json | Response:
     """Check that each message that was wanted so far could be read from the store."""
-    journal = asked.broker.journal
+    journal = request.broker.journal
     if journal is None or not journal.unreadable.count:
         return OK
     holders: list[Json] = [
@@ -70,15 +70,15 @@ def unreadable_messages(asked: Request) -> Json | Response:
     return failed("Messages cannot be read; they stay in the store", unreadable=holders)
 
 
-def certificate_expiration(asked: Request) -> Json | Response:
+def certificate_expiration(request: Request) -> Json | Response:
     """Check that the certificates of all listeners are valid for the time in the path."""
-    unit, within = asked.arguments["unit"], asked.place("within", WITHIN_MAX)
+    unit, within = request.arguments["unit"], request.place("within", WITHIN_MAX)
     if unit not in UNITS_S:
         raise bad(f"Time unit not recognised. Use {', '.join(UNITS_S)}.")
-    soon = asked.broker.clock.wall() + within * UNITS_S[unit]
+    soon = request.broker.clock.wall() + within * UNITS_S[unit]
     ending = [
         each
-        for each in asked.operations.listeners()
+        for each in request.operations.listeners()
         if each.expires_at is not None and each.expires_at < soon
     ]
     if not ending:
@@ -86,22 +86,22 @@ def certificate_expiration(asked: Request) -> Json | Response:
     return failed(
         "Certificates expiring",
         expired=[
-            {"node": asked.operations.name, "interface": each.host, "port": each.port} for each in ending
+            {"node": request.operations.name, "interface": each.host, "port": each.port} for each in ending
         ],
     )
 
 
-def port_listener(asked: Request) -> Json | Response:
-    port = asked.place("port", PORT_MAX)
-    ports: list[Json] = [each.port for each in asked.operations.listeners() if each.port]
+def port_listener(request: Request) -> Json | Response:
+    port = request.place("port", PORT_MAX)
+    ports: list[Json] = [each.port for each in request.operations.listeners() if each.port]
     if port in ports:
         return {"status": "ok", "port": port}
     return failed("No active listener", missing=port, ports=ports)
 
 
-def protocol_listener(asked: Request) -> Json | Response:
-    wanted = asked.arguments["protocol"].lower()
-    there = sorted({name for each in asked.operations.listeners() for name in names_of(each)})
+def protocol_listener(request: Request) -> Json | Response:
+    wanted = request.arguments["protocol"].lower()
+    there = sorted({name for each in request.operations.listeners() for name in names_of(each)})
     plain = SECURED.get(wanted, wanted)
     known = {"amqp/ssl" if wanted == "amqps" else wanted} if wanted in SECURED else aliases(plain)
     if known.isdisjoint(there):
@@ -124,60 +124,60 @@ def aliases(name: str) -> set[str]:
     return {name, *(names[0] for names in NAMES.values() if name in names)}
 
 
-def virtual_hosts(asked: Request) -> Json:
+def virtual_hosts(request: Request) -> Json:
     """Answer `ok`: a virtual host that exists is running."""
     return OK
 
 
-def single_node(asked: Request) -> Json:
+def single_node(request: Request) -> Json:
     """Answer `ok`: no other node exists that could lose its quorum without this one."""
     return SINGLE
 
 
-def is_owner(asked: Request) -> Json:
+def is_owner(request: Request) -> Json:
     """Answer `ok`: a node that stands by in a cluster answers for itself, and says that it is not the owner."""
     return OK
 
 
-def in_service(asked: Request) -> Json:
+def in_service(request: Request) -> Json:
     return OK
 
 
-def below_connection_limit(asked: Request) -> Json | Response:
-    limit, connections = asked.broker.node_limits.max_connections, len(asked.broker.clients)
+def below_connection_limit(request: Request) -> Json | Response:
+    limit, connections = request.broker.node_limits.max_connections, len(request.broker.clients)
     if used_up(limit, connections):
         return failed("node connection limit is reached", connections=connections, limit=limit)
     return {"status": "ok", "connections": connections, "limit": limit}
 
 
-def ready_to_serve(asked: Request) -> Json | Response:
-    reason = asked.broker.alarms.reason
-    problem = alarms_in_effect(asked, [] if reason is None else [reason])
-    return problem if isinstance(problem, Response) else below_connection_limit(asked)
+def ready_to_serve(request: Request) -> Json | Response:
+    reason = request.broker.alarms.reason
+    problem = alarms_in_effect(request, [] if reason is None else [reason])
+    return problem if isinstance(problem, Response) else below_connection_limit(request)
 
 
-def aliveness(asked: Request) -> Response:
+def aliveness(request: Request) -> Response:
     """Send a message through a queue of the virtual host, which stays for the next check."""
-    host = entered(asked)
-    client = client_of(asked, host)
-    said = {"routing_key": QUEUE, "payload": "test_message", "payload_encoding": "string"}
-    message = message_in(said, asked.broker, "", asked.message_size_max)
+    host = entered(request)
+    client = client_of(request, host)
+    fields = {"routing_key": QUEUE, "payload": "test_message", "payload_encoding": "string"}
+    message = message_in(fields, request.broker, "", request.message_size_max)
     client.require_readable(QUEUE)  # check all permissions before anything is done
     exchange = client.publish_target("", message.keys)
     queue = client.declare_queue(QUEUE)
-    asked.broker.publish(exchange, message)
+    request.broker.publish(exchange, message)
     arrived: Delivery | None = client.get(queue, settled=True)
     return failed("no message came back") if arrived is None else json_response(OK)
 
 
-def node(asked: Request) -> Json:
+def node(request: Request) -> Json:
     """Answer whether the node, perhaps named in the path, has no alarm: as RabbitMQ does with 200 in either case.
 
     Source: RabbitMQ, HTTP API reference, `/api/healthchecks/node`. Raises NotFound for another node's name.
     """
-    if asked.arguments.get("name", asked.operations.name) != asked.operations.name:
+    if request.arguments.get("name", request.operations.name) != request.operations.name:
         raise not_there()
-    reasons = asked.broker.alarms.in_effect
+    reasons = request.broker.alarms.in_effect
     return {"status": "failed", "reason": f"alarms in effect: {' & '.join(reasons)}"} if reasons else OK
 
 

@@ -31,13 +31,13 @@ OF_USERS: Final = {
 COUNT_MAX: Final = (1 << 31) - 1
 
 
-def of_virtual_hosts(asked: Request) -> Later:
-    rows = [told for host in visible_hosts(asked) if (told := of_host(host))["value"]]
-    return table(asked, rows, "vhost")
+def of_virtual_hosts(request: Request) -> Later:
+    rows = [told for host in visible_hosts(request) if (told := of_host(host))["value"]]
+    return table(request, rows, "vhost")
 
 
-def of_virtual_host(asked: Request) -> Json:
-    told = of_host(host_of(asked))
+def of_virtual_host(request: Request) -> Json:
+    told = of_host(host_of(request))
     return [told] if told["value"] else []
 
 
@@ -45,69 +45,71 @@ def of_host(host: VirtualHost) -> Item:
     return {"vhost": host.name, "value": limits_json(host.limits)}
 
 
-def put_of_virtual_host(asked: Request) -> Response:
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
-    name, value = asked.arguments["name"], body_of(asked, "value")["value"]
+def put_of_virtual_host(request: Request) -> Response:
+    host = request.broker.virtual_host(request.arguments["vhost"])
+    name, value = request.arguments["name"], body_of(request, "value")["value"]
     if name not in OF_HOSTS:
         raise invalid(f'Unrecognised terms [{{<<"{name}">>,{shown(value)}}}] in limits')
     host.set_limits(attrs.evolve(host.limits, **{OF_HOSTS[name]: count(name, value)}))
-    return changed(asked, False, VIRTUAL_HOST, host.name)
+    return changed(request, False, VIRTUAL_HOST, host.name)
 
 
-def delete_of_virtual_host(asked: Request) -> Response:
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
-    if (field := OF_HOSTS.get(asked.arguments["name"])) is not None:
+def delete_of_virtual_host(request: Request) -> Response:
+    host = request.broker.virtual_host(request.arguments["vhost"])
+    if (field := OF_HOSTS.get(request.arguments["name"])) is not None:
         host.set_limits(attrs.evolve(host.limits, **{field: None}))
-    return changed(asked, False, VIRTUAL_HOST, host.name)
+    return changed(request, False, VIRTUAL_HOST, host.name)
 
 
-def of_users(asked: Request) -> Later:
+def of_users(request: Request) -> Later:
     """List the limits of all users for requesters that may see all, or else those of the requester."""
-    users = [user for user in asked.broker.access.users() if is_own(asked, user.name) or sees_all(asked)]
-    return table(asked, [told for user in users if (told := of_one(user))["value"]], "user")
+    users = [
+        user for user in request.broker.access.users() if is_own(request, user.name) or sees_all(request)
+    ]
+    return table(request, [told for user in users if (told := of_one(user))["value"]], "user")
 
 
-def of_user(asked: Request) -> Json:
+def of_user(request: Request) -> Json:
     """Answer with the limits of a user. Requesters that may not see them do not learn whether the user exists."""
-    if not (is_own(asked, asked.arguments["user"]) or sees_all(asked)):
+    if not (is_own(request, request.arguments["user"]) or sees_all(request)):
         raise not_authorised("User not authorised to access object")
-    told = of_one(known(asked))
+    told = of_one(known(request))
     return [told] if told["value"] else []
 
 
-def is_own(asked: Request, user: str) -> bool:
-    return asked.user.name == user
+def is_own(request: Request, user: str) -> bool:
+    return request.user.name == user
 
 
 def of_one(user: User) -> Item:
     return {"user": user.name, "value": user_limits_json(user.limits)}
 
 
-def put_of_user(asked: Request) -> Response:
-    name, value = asked.arguments["name"], body_of(asked, "value")["value"]
-    user = asked.broker.access.user(asked.arguments["user"])
+def put_of_user(request: Request) -> Response:
+    name, value = request.arguments["name"], body_of(request, "value")["value"]
+    user = request.broker.access.user(request.arguments["user"])
     if user is None:
-        raise bad(["no_such_user", asked.arguments["user"]])
+        raise bad(["no_such_user", request.arguments["user"]])
     if name not in OF_USERS:
         raise bad(f'Unrecognised terms [{{<<"{name}">>,{shown(value)}}}] in user-limits')
-    return put_limit(asked, user, OF_USERS[name], count(name, value))
+    return put_limit(request, user, OF_USERS[name], count(name, value))
 
 
-def delete_of_user(asked: Request) -> Response:
-    user, field = known(asked), OF_USERS.get(asked.arguments["name"])
-    return changed(asked, False) if field is None else put_limit(asked, user, field, None)
+def delete_of_user(request: Request) -> Response:
+    user, field = known(request), OF_USERS.get(request.arguments["name"])
+    return changed(request, False) if field is None else put_limit(request, user, field, None)
 
 
-def put_limit(asked: Request, user: User, field: str, limit: int | None) -> Response:
+def put_limit(request: Request, user: User, field: str, limit: int | None) -> Response:
     limits = attrs.evolve(user.limits, **{field: limit})
-    asked.broker.access.put_user(attrs.evolve(user, limits=limits))
-    asked.broker.events.happened("user.limits.set", "", {"name": user.name, **attrs.asdict(limits)})
-    return changed(asked, False, USER, user.name)
+    request.broker.access.put_user(attrs.evolve(user, limits=limits))
+    request.broker.events.happened("user.limits.set", "", {"name": user.name, **attrs.asdict(limits)})
+    return changed(request, False, USER, user.name)
 
 
-def known(asked: Request) -> User:
+def known(request: Request) -> User:
     """Return the user in the path. Raises NotFound."""
-    user = asked.broker.access.user(asked.arguments["user"])
+    user = request.broker.access.user(request.arguments["user"])
     if user is None:
         raise not_there()
     return user

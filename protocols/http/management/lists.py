@@ -55,15 +55,15 @@ class ListQuery:
     columns: Sequence[Sequence[str]]  # paths; all columns if empty
 
     @classmethod
-    def of(cls, asked: Request) -> ListQuery:
+    def of(cls, request: Request) -> ListQuery:
         """Read the parameters of a request. Raises Refused or PreconditionFailed if one is wrong."""
-        sort = asked.one("sort", "")
+        sort = request.one("sort", "")
         return cls(
-            *page_of(asked),
-            name_filter(asked.one("name", ""), asked.one("use_regex", "false") == "true"),
+            *page_of(request),
+            name_filter(request.one("name", ""), request.one("use_regex", "false") == "true"),
             sort.split(".") if sort else (),
-            asked.one("sort_reverse", "false") == "true",
-            columns_of(asked),
+            request.one("sort_reverse", "false") == "true",
+            columns_of(request),
         )
 
     def bounds(self, count: int) -> tuple[int, int]:
@@ -81,11 +81,11 @@ class ListQuery:
         return first, min(first + self.page_size, count)
 
 
-def page_of(asked: Request) -> tuple[int | None, int]:
+def page_of(request: Request) -> tuple[int | None, int]:
     """Return page and size; the page is None if all are wanted. Raises Refused or PreconditionFailed."""
-    if "page" not in asked.query:
+    if "page" not in request.query:
         return None, PAGE_SIZE
-    page, size = number(asked, "page", 1), number(asked, "page_size", PAGE_SIZE)
+    page, size = number(request, "page", 1), number(request, "page_size", PAGE_SIZE)
     if page < 1 or not 1 <= size <= PAGE_SIZE_MAX:
         raise Refused(
             HTTPStatus.BAD_REQUEST,
@@ -95,17 +95,17 @@ def page_of(asked: Request) -> tuple[int | None, int]:
     return page, size
 
 
-def number(asked: Request, name: str, otherwise: int) -> int:
-    given = asked.one(name, str(otherwise))
+def number(request: Request, name: str, otherwise: int) -> int:
+    given = request.one(name, str(otherwise))
     try:
         return int(given[:20])
     except ValueError:
         raise PreconditionFailed(f"pagination: {name} is '{given[:40]}', not a whole number") from None
 
 
-def columns_of(asked: Request) -> Sequence[Sequence[str]]:
+def columns_of(request: Request) -> Sequence[Sequence[str]]:
     """Return the columns that are wanted, each as a path: `message_stats.publish` is a field within a field."""
-    given = asked.one("columns", "")
+    given = request.one("columns", "")
     columns = given.split(",") if given else []
     if len(columns) > COLUMNS_MAX:
         raise PreconditionFailed(f"there are more than {COLUMNS_MAX} columns")
@@ -120,7 +120,7 @@ def pages(count: int, size: int) -> int:
 
 
 def listed(
-    asked: Request,
+    request: Request,
     things: Iterable[T | None],
     fields: Fields[T],
     order: Callable[[T], Key],
@@ -134,23 +134,23 @@ def listed(
     returns the key of the natural order. `keys` compute parts of fields, such as `message_stats.publish`, without the
     rest, to sort by. Raises Refused or PreconditionFailed; a page that does not exist is refused in the answer.
     """
-    wish = ListQuery.of(asked)
+    wish = ListQuery.of(request)
     place = _place(wish, fields, keys, order)
-    return PortionedAnswer(asked.broker, _steps(asked, wish, things, fields, place, name), API).begin()
+    return PortionedAnswer(request.broker, _steps(request, wish, things, fields, place, name), API).begin()
 
 
 def _steps(
-    asked: Request,
+    request: Request,
     wish: ListQuery,
     things: Iterable[T | None],
     fields: Fields[T],
     place: Callable[[T], Key],
     name: Callable[[T], str],
 ) -> Steps:
-    turn = turn_of(asked.broker)
+    turn = turn_of(request.broker)
     total, chosen = yield from _chosen(wish, things, name, turn)
     first, end = wish.bounds(len(chosen))
-    with LongAnswer(asked.broker) as made:
+    with LongAnswer(request.broker) as made:
         if end - first > SHORT:
             made.expect((end - first) * ROW_OCTETS)
         wanted = yield from _sorted(chosen, place, wish.reverse, first, end, turn)
@@ -247,9 +247,9 @@ def _frame(wish: ListQuery, total: int, chosen: int, rows: int) -> tuple[str, st
 # Single things.
 
 
-def told(asked: Request, thing: T, fields: Fields[T]) -> Response:
+def told(request: Request, thing: T, fields: Fields[T]) -> Response:
     """Answer with the fields of a thing, or the columns wanted. Raises PreconditionFailed if these are too many."""
-    return Response(HTTPStatus.OK, compact(row(thing, fields, columns_of(asked))).encode())
+    return Response(HTTPStatus.OK, compact(row(thing, fields, columns_of(request))).encode())
 
 
 def row(thing: T, fields: Fields[T], columns: Collection[Sequence[str]]) -> dict[str, Json]:

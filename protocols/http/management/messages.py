@@ -18,7 +18,7 @@ from leveret.delivery import Delivery
 from leveret.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
 from leveret.protocols.http.bulk.publish import rates_with_room, require_no_alarm, taken
 from leveret.protocols.http.connection import Later, Response
-from leveret.protocols.http.management.request_body import Said, bad, body_of, shown, text_in, whole_in
+from leveret.protocols.http.management.request_body import JsonObject, bad, body_of, shown, text_in, whole_in
 from leveret.protocols.http.management.requester import DONE, changed, client_of, entered
 from leveret.protocols.http.management.shapes import AUTO, BASE64, PayloadView, message_in, shown_message
 from leveret.protocols.http.server.durable_answers import DurableAnswer
@@ -46,26 +46,26 @@ REJECTS: Final = "reject_requeue_false"
 # Publish.
 
 
-def publish(asked: Request) -> Later:
+def publish(request: Request) -> Later:
     """Publish a message and answer, once it is on disk if it is durable, whether any queue has it."""
-    host, later = entered(asked), Later()
-    said = body_of(asked, "properties", "routing_key", "payload", "payload_encoding")
-    name = "" if asked.arguments["name"] == DEFAULT_EXCHANGE else asked.arguments["name"]
+    host, later = entered(request), Later()
+    body = body_of(request, "properties", "routing_key", "payload", "payload_encoding")
+    name = "" if request.arguments["name"] == DEFAULT_EXCHANGE else request.arguments["name"]
     try:
-        message = message_in(said, asked.broker, name, asked.message_size_max)
-        client = client_of(asked, host)
+        message = message_in(body, request.broker, name, request.message_size_max)
+        client = client_of(request, host)
         exchange = client.publish_target(name, message.keys)
         if message.facts.user_id is not None:
             client.require_user_id(message.facts.user_id)
     except Failure as failure:
         raise bad(f"{codes(failure)} - {failure}") from None
-    require_no_alarm(asked.broker)
-    rates = rates_with_room(asked, host)
-    outcome = asked.broker.publish(exchange, message)
-    if outcome is REFUSED and not asked.broker.refused_by:
-        raise bad(f"406 PRECONDITION_FAILED - {asked.broker.refused_for}")
-    taken(rates, 1, asked.broker.now)
-    DurableAnswer(asked.broker, later, {"routed": outcome is TAKEN})
+    require_no_alarm(request.broker)
+    rates = rates_with_room(request, host)
+    outcome = request.broker.publish(exchange, message)
+    if outcome is REFUSED and not request.broker.refused_by:
+        raise bad(f"406 PRECONDITION_FAILED - {request.broker.refused_for}")
+    taken(rates, 1, request.broker.now)
+    DurableAnswer(request.broker, later, {"routed": outcome is TAKEN})
     return later
 
 
@@ -92,16 +92,16 @@ class Fetch:
     look: PayloadView
 
     @classmethod
-    def of(cls, said: Said) -> Fetch:
+    def of(cls, body: JsonObject) -> Fetch:
         """Read a request's body. Raises Refused if a value is wrong."""
-        mode, count = text_in(said, "ackmode"), whole_in(said, "count")
+        mode, count = text_in(body, "ackmode"), whole_in(body, "count")
         if mode not in REQUEUES:
             raise bad(["unknown_ackmode", shown(mode)])
-        truncate = whole_in(said, "truncate") if said.get("truncate") is not None else None
+        truncate = whole_in(body, "truncate") if body.get("truncate") is not None else None
         if truncate is not None and truncate < 0:
             raise bad(["not_positive", "truncate"])
         count = FETCHED_MAX if count < 0 else min(count, FETCHED_MAX)
-        return cls(count, mode, PayloadView(encoding_in(text_in(said, "encoding")), truncate))
+        return cls(count, mode, PayloadView(encoding_in(text_in(body, "encoding")), truncate))
 
 
 def encoding_in(encoding: str) -> str:
@@ -111,22 +111,24 @@ def encoding_in(encoding: str) -> str:
     return encoding
 
 
-def get(asked: Request) -> Later:
+def get(request: Request) -> Later:
     """Answer with the first messages of a queue, and then settle or requeue them."""
-    host = entered(asked)
-    wanted = Fetch.of(body_of(asked, "ackmode", "count", "encoding"))
-    client = client_of(asked, host)
+    host = entered(request)
+    wanted = Fetch.of(body_of(request, "ackmode", "count", "encoding"))
+    client = client_of(request, host)
     try:
-        queue = client.readable_queue(asked.arguments["name"])
+        queue = client.readable_queue(request.arguments["name"])
     except NotFound as failure:
         raise Refused(HTTPStatus.NOT_FOUND, f"NOT_FOUND - {failure}", {"error": "not_found"}) from None
-    return PortionedAnswer(asked.broker, fetched(asked, client, queue, wanted), API).begin()
+    return PortionedAnswer(request.broker, fetched(request, client, queue, wanted), API).begin()
 
 
-def fetched(asked: Request, client: Client, queue: Queue, wanted: Fetch) -> Generator[float, None, Response]:
+def fetched(
+    request: Request, client: Client, queue: Queue, wanted: Fetch
+) -> Generator[float, None, Response]:
     """Make the answer. Raises what fetching from the queue raises."""
-    turn, taken = turn_of(asked.broker), TakenMessages(queue)
-    with JsonRows(asked.broker) as rows:
+    turn, taken = turn_of(request.broker), TakenMessages(queue)
+    with JsonRows(request.broker) as rows:
         try:
             while rows.count < wanted.count and rows.octets < OCTETS_MAX:
                 while queue.asks_for_head():
@@ -174,17 +176,17 @@ class TakenMessages:
 # Purge, and other actions.
 
 
-def purge(asked: Request) -> Response:
-    client_of(asked, entered(asked)).purge(asked.arguments["name"])
-    return changed(asked, False)
+def purge(request: Request) -> Response:
+    client_of(request, entered(request)).purge(request.arguments["name"])
+    return changed(request, False)
 
 
-def act(asked: Request) -> Response:
+def act(request: Request) -> Response:
     """Accept actions on mirrors, which do nothing here because there are none. Raises Refused for other actions."""
-    action = text_in(body_of(asked, "action"), "action")
+    action = text_in(body_of(request, "action"), "action")
     if action not in ("sync", "cancel_sync"):
         raise bad(["unknown", shown(action)])
-    client_of(asked, entered(asked)).find_queue(asked.arguments["name"])
+    client_of(request, entered(request)).find_queue(request.arguments["name"])
     return DONE
 
 

@@ -30,25 +30,27 @@ PAUSE_S: Final = 0.001
 LOOK_S: Final = 0.02  # between two looks at a disk that is behind
 
 
-def move(asked: Request) -> Later:
+def move(request: Request) -> Later:
     """Move messages to the queue that the body calls `to`, at most `count` of them.
 
     Raises Refused if the body is wrong, and Failures if a queue is missing, not permitted or unsuitable.
     """
-    said = body_of(asked, "to")
-    client = client_of(asked, entered(asked))
-    source, to = client.readable_queue(asked.arguments["name"]), text_in(said, "to")
-    asked.broker.access.check(asked.user, client.host.name, Permission.WRITE, "queue", to)
+    body = body_of(request, "to")
+    client = client_of(request, entered(request))
+    source, to = client.readable_queue(request.arguments["name"]), text_in(body, "to")
+    request.broker.access.check(request.user, client.host.name, Permission.WRITE, "queue", to)
     target = client.own_queue(to)
     if target is source:
         raise PreconditionFailed(f"{source.described} cannot be moved to itself")
     if target.selector is not None:
         raise PreconditionFailed(f"{target.described} keeps only what suits its selector")
-    count = whole_in(said, "count", source.ready)
-    return PortionedAnswer(asked.broker, moved(asked, source, target, min(count, source.ready)), OWN).begin()
+    count = whole_in(body, "count", source.ready)
+    return PortionedAnswer(
+        request.broker, moved(request, source, target, min(count, source.ready)), OWN
+    ).begin()
 
 
-def moved(asked: Request, source: Queue, target: Queue, count: int) -> Generator[float, None, Json]:
+def moved(request: Request, source: Queue, target: Queue, count: int) -> Generator[float, None, Json]:
     """Move at most as many messages as waited at the start: queues that lead in circles may bring moved ones back."""
     done = 0
     while done < count and not (source.deleted or target.deleted):
@@ -59,7 +61,7 @@ def moved(asked: Request, source: Queue, target: Queue, count: int) -> Generator
         if not portion and not source.asks_for_head():
             break
         yield PAUSE_S
-        while asked.broker.is_behind:
+        while request.broker.is_behind:
             yield LOOK_S
     return {"moved": done, "left": source.ready}
 

@@ -89,10 +89,10 @@ def protocols_of(name: str, listening: Listening) -> list[str]:
     return [plain] * listening.plain + [secured] * listening.tls
 
 
-def node_fields(asked: Request) -> Fields[Operations]:
+def node_fields(request: Request) -> Fields[Operations]:
     """Return the fields of the node, which are read now. Raises PreconditionFailed for wrong parameters of rates."""
-    broker, rates = asked.broker, Rates(asked)
-    now = measured(asked.operations)
+    broker, rates = request.broker, Rates(request)
+    now = measured(request.operations)
     memory_limit, disk_limit = limits(broker)
     used = resource.getrusage(resource.RUSAGE_SELF)
     plain: Mapping[str, Json] = {
@@ -101,8 +101,8 @@ def node_fields(asked: Request) -> Fields[Operations]:
         "being_drained": False,
         "config_files": [],
         "context_switches": used.ru_nvcsw + used.ru_nivcsw,
-        "contexts": contexts(asked.operations),
-        "db_dir": str(asked.operations.data_folder or ""),
+        "contexts": contexts(request.operations),
+        "db_dir": str(request.operations.data_folder or ""),
         "disk_free": now.disk_free,
         "disk_free_alarm": is_low(broker, DiskMonitor),
         "disk_free_limit": disk_limit,
@@ -115,7 +115,7 @@ def node_fields(asked: Request) -> Fields[Operations]:
         "mem_calculation_strategy": "rss",
         "mem_limit": memory_limit,
         "mem_used": now.memory,
-        "name": asked.operations.name,
+        "name": request.operations.name,
         "os_pid": str(os.getpid()),
         "partitions": [],
         "proc_total": limit_of(resource.RLIMIT_NPROC),
@@ -127,8 +127,8 @@ def node_fields(asked: Request) -> Fields[Operations]:
         "running": True,
         "sockets_total": now.descriptors_max,
         "sockets_used": now.sockets,
-        "type": "ram" if asked.operations.data_folder is None else "disc",
-        "uptime": round((broker.now - asked.operations.started_at) * 1000),
+        "type": "ram" if request.operations.data_folder is None else "disc",
+        "uptime": round((broker.now - request.operations.started_at) * 1000),
     }
     details = {name: value for name, value in rates.of_node(NODE).items() if name.endswith("_details")}
     every = {**plain, **details, **churn(broker, rates)}
@@ -149,26 +149,26 @@ def constant(value: Json) -> Callable[[Operations], Json]:
     return lambda operations: value
 
 
-def nodes(asked: Request) -> Later:
+def nodes(request: Request) -> Later:
     return listed(
-        asked, [asked.operations], node_fields(asked), lambda each: (each.name,), lambda each: each.name
+        request, [request.operations], node_fields(request), lambda each: (each.name,), lambda each: each.name
     )
 
 
-def node(asked: Request) -> Response:
-    return told(asked, named(asked), node_fields(asked))
+def node(request: Request) -> Response:
+    return told(request, named(request), node_fields(request))
 
 
-def named(asked: Request) -> Operations:
+def named(request: Request) -> Operations:
     """Return the node in the path. Raises NotFound."""
-    if asked.arguments["name"] != asked.operations.name:
+    if request.arguments["name"] != request.operations.name:
         raise not_there()
-    return asked.operations
+    return request.operations
 
 
-def memory(asked: Request) -> Json:
+def memory(request: Request) -> Json:
     """Answer with the node's memory as one sum, because its use is not broken down."""
-    return {"memory": {"strategy": "rss", "total": {"rss": measured(named(asked)).memory}}}
+    return {"memory": {"strategy": "rss", "total": {"rss": measured(named(request)).memory}}}
 
 
 ROUTES: Final = (

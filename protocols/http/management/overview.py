@@ -41,21 +41,21 @@ MESSAGES: Final = (
 RETENTION: Final = {"global": [600, 3600, 28_800, 86_400], "basic": [600], "detailed": [600]}  # seconds
 
 
-def overview(asked: Request) -> Later:
-    return PortionedAnswer(asked.broker, _overview(asked), API).begin()
+def overview(request: Request) -> Later:
+    return PortionedAnswer(request.broker, _overview(request), API).begin()
 
 
-def _overview(asked: Request) -> Generator[float, None, Response]:
-    rates, hosts = Rates(asked), visible_hosts(asked)
-    objects = yield from _objects(asked, hosts)
-    everything = sees_all(asked)
+def _overview(request: Request) -> Generator[float, None, Response]:
+    rates, hosts = Rates(request), visible_hosts(request)
+    objects = yield from _objects(request, hosts)
+    everything = sees_all(request)
     content: dict[str, Json] = {
-        **_product(asked),
+        **_product(request),
         "rates_mode": "basic",
         "sample_retention_policies": RETENTION,
-        "exchange_types": exchange_types(asked.broker),
-        "cluster_name": asked.operations.name,
-        "default_queue_type": (asked.broker.default_queue_type or QueueType.CLASSIC).value,
+        "exchange_types": exchange_types(request.broker),
+        "cluster_name": request.operations.name,
+        "default_queue_type": (request.broker.default_queue_type or QueueType.CLASSIC).value,
         "disable_stats": False,
         "enable_queue_totals": False,
         "message_stats": rates.of_total(MESSAGES) if everything else _summed(rates, hosts, MESSAGES),
@@ -66,17 +66,17 @@ def _overview(asked: Request) -> Generator[float, None, Response]:
     }
     if everything:
         content |= {
-            "churn_rates": churn(asked.broker, rates),
+            "churn_rates": churn(request.broker, rates),
             "statistics_db_event_queue": 0,
-            "node": asked.operations.name,
-            "listeners": _listeners(asked),
-            "contexts": contexts(asked.operations),
+            "node": request.operations.name,
+            "listeners": _listeners(request),
+            "contexts": contexts(request.operations),
         }
-    return told(asked, asked.operations, {name: constant(value) for name, value in content.items()})
+    return told(request, request.operations, {name: constant(value) for name, value in content.items()})
 
 
-def _product(asked: Request) -> dict[str, Json]:
-    product, version = asked.broker.compat.product_and_version
+def _product(request: Request) -> dict[str, Json]:
+    product, version = request.broker.compat.product_and_version
     return {
         "management_version": version,
         "product_name": product,
@@ -86,10 +86,10 @@ def _product(asked: Request) -> dict[str, Json]:
     }
 
 
-def _objects(asked: Request, hosts: list[VirtualHost]) -> Generator[float, None, Counter[str]]:
+def _objects(request: Request, hosts: list[VirtualHost]) -> Generator[float, None, Counter[str]]:
     """Count everything that there is now, a portion a turn."""
     found: Counter[str] = Counter()
-    turn = turn_of(asked.broker)
+    turn = turn_of(request.broker)
     for host in hosts:
         found["exchanges"] += len(host.exchanges)
         found["queues"] += len(host.queues)
@@ -99,7 +99,7 @@ def _objects(asked: Request, hosts: list[VirtualHost]) -> Generator[float, None,
             found["consumers"] += len(queue.consumers)
             if turn.is_over():
                 yield turn.pause_s
-    for connection in open_connections(asked):
+    for connection in open_connections(request):
         if connection is not None:
             found["connections"] += 1
             found["channels"] += connection.facts.channels
@@ -135,16 +135,16 @@ def rate(details: Json) -> float:
     return number(details.get("rate")) if isinstance(details, dict) else 0.0
 
 
-def _listeners(asked: Request) -> list[Json]:
+def _listeners(request: Request) -> list[Json]:
     return [
         {
-            "node": asked.operations.name,
+            "node": request.operations.name,
             "protocol": protocol,
             "ip_address": listening.host,
             "port": listening.port,
             "socket_opts": {},
         }
-        for listening in asked.operations.listeners()
+        for listening in request.operations.listeners()
         for protocol in dict.fromkeys(
             each for name in listening.protocols for each in protocols_of(name, listening)
         )

@@ -18,7 +18,14 @@ from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management import policies
 from leveret.protocols.http.management.limits import OF_HOSTS, count
 from leveret.protocols.http.management.policies import invalid, said_as_validation
-from leveret.protocols.http.management.request_body import Said, bad, body_of, require_keys, shown, value_in
+from leveret.protocols.http.management.request_body import (
+    JsonObject,
+    bad,
+    body_of,
+    require_keys,
+    shown,
+    value_in,
+)
 from leveret.protocols.http.management.requester import (
     changed,
     host_of,
@@ -47,65 +54,65 @@ GLOBAL: Final = "/api/global-parameters"
 LIMITS: Final = "limits"  # the only name that limits of a virtual host have
 
 
-def all_parameters(asked: Request) -> Later:
-    rows = [each for host in visible_hosts(asked) for each in parameters(asked.broker, host)]
-    return table(asked, rows, "vhost", "component", "name")
+def all_parameters(request: Request) -> Later:
+    rows = [each for host in visible_hosts(request) for each in parameters(request.broker, host)]
+    return table(request, rows, "vhost", "component", "name")
 
 
-def of_component(asked: Request) -> Later:
-    rows = [each for host in visible_hosts(asked) for each in of(asked, host)]
-    return table(asked, rows, "vhost", "name")
+def of_component(request: Request) -> Later:
+    rows = [each for host in visible_hosts(request) for each in of(request, host)]
+    return table(request, rows, "vhost", "name")
 
 
-def in_virtual_host(asked: Request) -> Later:
-    return table(asked, of(asked, host_of(asked)), "name")
+def in_virtual_host(request: Request) -> Later:
+    return table(request, of(request, host_of(request)), "name")
 
 
-def of(asked: Request, host: VirtualHost) -> list[Item]:
-    component = asked.arguments["component"]
-    return [each for each in parameters(asked.broker, host) if each["component"] == component]
+def of(request: Request, host: VirtualHost) -> list[Item]:
+    component = request.arguments["component"]
+    return [each for each in parameters(request.broker, host) if each["component"] == component]
 
 
-def parameter(asked: Request) -> Json:
-    return found(asked, own_host_of(asked))
+def parameter(request: Request) -> Json:
+    return found(request, own_host_of(request))
 
 
-def found(asked: Request, host: VirtualHost) -> Item:
+def found(request: Request, host: VirtualHost) -> Item:
     """Return the parameter in the path. Raises NotFound."""
-    for each in of(asked, host):
-        if each["name"] == asked.arguments["name"]:
+    for each in of(request, host):
+        if each["name"] == request.arguments["name"]:
             return each
     raise not_there()
 
 
-def put_parameter(asked: Request) -> Later | Response:
-    host, value = own_host_of(asked), body_of(asked, "value")["value"]
-    component, name = asked.arguments["component"], asked.arguments["name"]
+def put_parameter(request: Request) -> Later | Response:
+    host, value = own_host_of(request), body_of(request, "value")["value"]
+    component, name = request.arguments["component"], request.arguments["name"]
     require_component(component)
     if not isinstance(value, dict) and component not in COMPONENTS:
         raise bad(["not_map", shown(value)])
-    created = all(each["name"] != name for each in of(asked, host))
+    created = all(each["name"] != name for each in of(request, host))
     if component in COMPONENTS:
-        said = as_json(value_in(value))
-        said_as_validation(lambda: connecting(asked).set(host.name, name, said, asked.user.name))
-        return changed(asked, created, component, host.name, name)
+        text = as_json(value_in(value))
+        said_as_validation(lambda: connecting(request).set(host.name, name, text, request.user.name))
+        return changed(request, created, component, host.name, name)
     assert isinstance(value, dict)
     if component == VIRTUAL_HOST_LIMITS:
         if name != LIMITS:
             raise invalid(f"the limits of a vhost are called '{LIMITS}', not '{shown(name)}'")
         host.set_limits(limits_in(value))
-        return changed(asked, created, VIRTUAL_HOST, host.name)
+        return changed(request, created, VIRTUAL_HOST, host.name)
     require_keys(value, "pattern", "definition")
     policy = policies.policy_in(value, host, name)
-    said_as_validation(lambda: asked.broker.policies.set_operator(policy))
-    return policies.obeyed(asked, host, changed(asked, created, KIND_OPERATOR_POLICY, host.name, name))
+    said_as_validation(lambda: request.broker.policies.set_operator(policy))
+    return policies.obeyed(request, host, changed(request, created, KIND_OPERATOR_POLICY, host.name, name))
 
 
-def connecting(asked: Request) -> Component:
+def connecting(request: Request) -> Component:
     """Return the component in the path, of shovels or of federation."""
     from leveret.features.parameters import components  # not needed in a node without any
 
-    return components.component_of(asked.broker, asked.arguments["component"])
+    return components.component_of(request.broker, request.arguments["component"])
 
 
 def require_component(component: str) -> None:
@@ -117,55 +124,55 @@ def require_component(component: str) -> None:
         raise invalid(f"component {shown(component)} not found{f': {row.instead}' if row else ''}")
 
 
-def limits_in(value: Said) -> VirtualHostLimits:
+def limits_in(value: JsonObject) -> VirtualHostLimits:
     """Read the limits of a virtual host. Raises Refused for unknown or wrong ones."""
     unknown = [name for name in value if name not in OF_HOSTS]
     if unknown:
         raise invalid(f'Unrecognised terms [{{<<"{unknown[0]}">>,{shown(value[unknown[0]])}}}] in limits')
-    said = {OF_HOSTS[name]: count(name, each) for name, each in value.items()}
-    return VirtualHostLimits(said.get("max_connections"), said.get("max_queues"))
+    text = {OF_HOSTS[name]: count(name, each) for name, each in value.items()}
+    return VirtualHostLimits(text.get("max_connections"), text.get("max_queues"))
 
 
-def delete_parameter(asked: Request) -> Later | Response:
-    host = own_host_of(asked)
-    found(asked, host)
-    if asked.arguments["component"] == VIRTUAL_HOST_LIMITS:
+def delete_parameter(request: Request) -> Later | Response:
+    host = own_host_of(request)
+    found(request, host)
+    if request.arguments["component"] == VIRTUAL_HOST_LIMITS:
         host.set_limits(VirtualHostLimits())
-        return changed(asked, False, VIRTUAL_HOST, host.name)
-    name = asked.arguments["name"]
-    component = asked.arguments["component"]
+        return changed(request, False, VIRTUAL_HOST, host.name)
+    name = request.arguments["name"]
+    component = request.arguments["component"]
     if component in COMPONENTS:
-        connecting(asked).delete(host.name, name)
-        return changed(asked, False, component, host.name, name)
-    asked.broker.policies.clear_operator(host.name, name)
-    return policies.obeyed(asked, host, changed(asked, False, KIND_OPERATOR_POLICY, host.name, name))
+        connecting(request).delete(host.name, name)
+        return changed(request, False, component, host.name, name)
+    request.broker.policies.clear_operator(host.name, name)
+    return policies.obeyed(request, host, changed(request, False, KIND_OPERATOR_POLICY, host.name, name))
 
 
 # Global parameters.
 
 
-def global_parameters(asked: Request) -> Later:
-    return table(asked, [global_parameter_json(*each) for each in asked.broker.parameters.all()], "name")
+def global_parameters(request: Request) -> Later:
+    return table(request, [global_parameter_json(*each) for each in request.broker.parameters.all()], "name")
 
 
-def global_parameter(asked: Request) -> Json:
-    name = asked.arguments["name"]
-    if not asked.broker.parameters.has(name):
+def global_parameter(request: Request) -> Json:
+    name = request.arguments["name"]
+    if not request.broker.parameters.has(name):
         raise not_there()
-    return global_parameter_json(name, asked.broker.parameters.get(name))
+    return global_parameter_json(name, request.broker.parameters.get(name))
 
 
-def put_global_parameter(asked: Request) -> Response:
-    name, value = asked.arguments["name"], body_of(asked, "value")["value"]
-    created = not asked.broker.parameters.has(name)
-    asked.broker.parameters.set(name, as_json(value_in(value)))
-    return changed(asked, created, PARAMETER, name)
+def put_global_parameter(request: Request) -> Response:
+    name, value = request.arguments["name"], body_of(request, "value")["value"]
+    created = not request.broker.parameters.has(name)
+    request.broker.parameters.set(name, as_json(value_in(value)))
+    return changed(request, created, PARAMETER, name)
 
 
-def delete_global_parameter(asked: Request) -> Response:
-    if not asked.broker.parameters.clear(asked.arguments["name"]):
+def delete_global_parameter(request: Request) -> Response:
+    if not request.broker.parameters.clear(request.arguments["name"]):
         raise not_there()
-    return changed(asked, False, PARAMETER, asked.arguments["name"])
+    return changed(request, False, PARAMETER, request.arguments["name"])
 
 
 ROUTES: Final = (

@@ -36,31 +36,31 @@ FETCH_S: Final = 0.005  # between two looks whether the disk has answered
 Steps = Generator[float, None, Response]
 
 
-def peek(asked: Request) -> Later:
+def peek(request: Request) -> Later:
     """Answer with the messages that wait first. They stay in place, and are not marked as delivered."""
-    asked.only("count", "truncate", "encoding", "offset")
-    count = asked.number("count", PEEKED, 1, PEEKED_MAX)
-    truncate = asked.number("truncate", TRUNCATED, 0, asked.message_size_max)
-    look = PayloadView(encoding_in(asked.one("encoding", AUTO)), truncate)
-    queue = client_of(asked, entered(asked)).readable_queue(asked.arguments["name"])
-    offset = asked.number("offset", 0, 0, OFFSET_MAX)
-    return PortionedAnswer(asked.broker, steps(asked, queue, offset, count, look), OWN).begin()
+    request.only("count", "truncate", "encoding", "offset")
+    count = request.number("count", PEEKED, 1, PEEKED_MAX)
+    truncate = request.number("truncate", TRUNCATED, 0, request.message_size_max)
+    look = PayloadView(encoding_in(request.one("encoding", AUTO)), truncate)
+    queue = client_of(request, entered(request)).readable_queue(request.arguments["name"])
+    offset = request.number("offset", 0, 0, OFFSET_MAX)
+    return PortionedAnswer(request.broker, steps(request, queue, offset, count, look), OWN).begin()
 
 
-def steps(asked: Request, queue: Queue, offset: int, count: int, look: PayloadView) -> Steps:
+def steps(request: Request, queue: Queue, offset: int, count: int, look: PayloadView) -> Steps:
     if isinstance(queue, StreamQueue):
-        return read(asked, queue, offset, count, look)
-    if "offset" in asked.query:
+        return read(request, queue, offset, count, look)
+    if "offset" in request.query:
         raise PreconditionFailed(f"{queue.described} is no stream; its messages have no offsets")
-    return peeked(asked, queue, count, look)
+    return peeked(request, queue, count, look)
 
 
-def peeked(asked: Request, queue: Queue, count: int, look: PayloadView) -> Steps:
+def peeked(request: Request, queue: Queue, count: int, look: PayloadView) -> Steps:
     while queue.asks_for_first(count):
         yield FAR_S
-    now, turn = asked.broker.now, turn_of(asked.broker)
+    now, turn = request.broker.now, turn_of(request.broker)
     waiting = list(islice((each for each in queue.waiting() if each.expires_at >= now), count))
-    with JsonRows(asked.broker) as rows:
+    with JsonRows(request.broker) as rows:
         for delivery in waiting:
             if rows.octets >= OCTETS_MAX:
                 break
@@ -71,10 +71,10 @@ def peeked(asked: Request, queue: Queue, count: int, look: PayloadView) -> Steps
         return rows.response()
 
 
-def read(asked: Request, stream: StreamQueue, offset: int, count: int, look: PayloadView) -> Steps:
+def read(request: Request, stream: StreamQueue, offset: int, count: int, look: PayloadView) -> Steps:
     """Show a stream's messages with their offsets, without those dropped by retention. Raises NotFound."""
-    turn = turn_of(asked.broker)
-    with JsonRows(asked.broker) as rows:
+    turn = turn_of(request.broker)
+    with JsonRows(request.broker) as rows:
         while rows.count < count and rows.octets < OCTETS_MAX:
             offsets, messages = yield from found_at(stream, offset, count - rows.count)
             if not messages:

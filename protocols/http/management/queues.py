@@ -174,13 +174,13 @@ FEW: Final = (
 )  # fmt: skip
 
 
-def fields(asked: Request) -> Fields[Queue]:
+def fields(request: Request) -> Fields[Queue]:
     """Return the fields of a queue, few with `disable_stats`. Raises PreconditionFailed for wrong parameters."""
-    operations = asked.broker.operations
+    operations = request.broker.operations
     node = "" if operations is None else operations.name
-    if is_terse(asked):
+    if is_terse(request):
         return {**{name: QUEUE[name] for name in FEW}, "node": lambda queue: node}
-    rates = Rates(asked)
+    rates = Rates(request)
     return {
         **QUEUE,
         **{f"{name}_details": length_details(rates, name) for name in LENGTH_NAMES},
@@ -189,25 +189,25 @@ def fields(asked: Request) -> Fields[Queue]:
     }
 
 
-def is_terse(asked: Request) -> bool:
-    return asked.one("disable_stats", "false") == "true"
+def is_terse(request: Request) -> bool:
+    return request.one("disable_stats", "false") == "true"
 
 
 def length_details(rates: Rates, name: str) -> Callable[[Queue], Json]:
     return lambda queue: rates.details(queue, name)
 
 
-def detailed(asked: Request, queue: Queue) -> Fields[Queue]:
+def detailed(request: Request, queue: Queue) -> Fields[Queue]:
     """Return the fields of a single queue: also up to a thousand consumers and, of a stream, how far each has read."""
     consumers = list(islice(attached_to(queue), DETAILS_MAX))
-    more: dict[str, Json] = {"consumer_details": rows(asked, consumers), "deliveries": [], "incoming": []}
+    more: dict[str, Json] = {"consumer_details": rows(request, consumers), "deliveries": [], "incoming": []}
     if queue.owner is not None:
         more["owner_pid_details"] = {"name": queue.owner.name}
     if (known := known_to(queue)) is not None:
         more["deduplication"] = told_of(known)
     if isinstance(queue, StreamQueue):
         more["readers"] = [reader(queue, each) for each in consumers]
-    return {**fields(asked), **{name: constant(value) for name, value in more.items()}}
+    return {**fields(request), **{name: constant(value) for name, value in more.items()}}
 
 
 def constant(value: Json) -> Callable[[Queue], Json]:
@@ -230,11 +230,11 @@ def order(queue: Queue) -> tuple[str, str]:
     return queue.virtual_host.name, queue.name
 
 
-def keys(asked: Request) -> Fields[Queue]:
+def keys(request: Request) -> Fields[Queue]:
     """Return parts of fields to sort by. Raises PreconditionFailed for wrong parameters of rates."""
-    if is_terse(asked):
+    if is_terse(request):
         return {}
-    rates = Rates(asked)
+    rates = Rates(request)
     return {
         **rates.keys(TOLD_QUEUE, QUEUE_COUNTS, queue_counts, itself),
         **rates.details_keys(LENGTH_NAMES, itself),
@@ -245,78 +245,78 @@ def itself(queue: Queue) -> Queue:
     return queue
 
 
-def shown(asked: Request, found: Sequence[Queue]) -> Later:
-    return listed(asked, found, fields(asked), order, lambda queue: queue.name, keys(asked))
+def shown(request: Request, found: Sequence[Queue]) -> Later:
+    return listed(request, found, fields(request), order, lambda queue: queue.name, keys(request))
 
 
 # Routes.
 
 
-def queues(asked: Request) -> Later:
-    return shown(asked, [queue for host in visible_hosts(asked) for queue in host.queues.values()])
+def queues(request: Request) -> Later:
+    return shown(request, [queue for host in visible_hosts(request) for queue in host.queues.values()])
 
 
-def queues_of_host(asked: Request) -> Later:
-    return shown(asked, list(host_of(asked).queues.values()))
+def queues_of_host(request: Request) -> Later:
+    return shown(request, list(host_of(request).queues.values()))
 
 
-def queue(asked: Request) -> Response:
-    found = host_of(asked).queues.get(asked.arguments["name"])
+def queue(request: Request) -> Response:
+    found = host_of(request).queues.get(request.arguments["name"])
     if found is None:
         raise not_there()
-    return told(asked, found, detailed(asked, found))
+    return told(request, found, detailed(request, found))
 
 
-def put_queue(asked: Request) -> Response:
+def put_queue(request: Request) -> Response:
     """Declare a queue, durable by default, as in RabbitMQ. Raises what `Client.declare_queue` raises."""
-    host, name, said = own_host_of(asked), asked.arguments["name"], body_of(asked)
-    require_node(asked, text_in(said, "node", ""))
+    host, name, body = own_host_of(request), request.arguments["name"], body_of(request)
+    require_node(request, text_in(body, "node", ""))
     is_there = name in host.queues
-    client_of(asked, host).declare_queue(
+    client_of(request, host).declare_queue(
         name,
-        durable=truth_in(said, "durable", True),
-        auto_delete=truth_in(said, "auto_delete", False),
-        arguments=table_in(said, "arguments"),
+        durable=truth_in(body, "durable", True),
+        auto_delete=truth_in(body, "auto_delete", False),
+        arguments=table_in(body, "arguments"),
     )
-    return changed(asked, not is_there)
+    return changed(request, not is_there)
 
 
-def require_node(asked: Request, node: str) -> None:
+def require_node(request: Request, node: str) -> None:
     """Check that a queue is to be declared on this node. Raises Refused."""
-    operations = asked.broker.operations
+    operations = request.broker.operations
     if node and operations is not None and node != operations.name:
         raise bad(f"there is no node '{node[:100]}' here")
 
 
-def delete_queue(asked: Request) -> Response:
+def delete_queue(request: Request) -> Response:
     """Delete a queue with its messages. Raises NotFound, and what `Client.delete_queue` raises."""
-    host, name = own_host_of(asked), asked.arguments["name"]
-    client = client_of(asked, host)
+    host, name = own_host_of(request), request.arguments["name"]
+    client = client_of(request, host)
     client.require_declarable("queue", name)
     if name not in host.queues:
         raise not_there()
-    client.delete_queue(name, if_unused=asked.flag("if-unused"), if_empty=asked.flag("if-empty"))
-    return changed(asked, False, QUEUE_KIND, host.name, name)
+    client.delete_queue(name, if_unused=request.flag("if-unused"), if_empty=request.flag("if-empty"))
+    return changed(request, False, QUEUE_KIND, host.name, name)
 
 
-def pause(asked: Request) -> Response:
+def pause(request: Request) -> Response:
     """Pause a queue, as LavinMQ does: its consumers get nothing, and publishing to it goes on. Raises NotFound."""
-    return paused(asked, True)
+    return paused(request, True)
 
 
-def resume(asked: Request) -> Response:
-    return paused(asked, False)
+def resume(request: Request) -> Response:
+    return paused(request, False)
 
 
-def paused(asked: Request, on: bool) -> Response:
-    host, name = own_host_of(asked), asked.arguments["name"]
-    client_of(asked, host).pause_queue(name, on)
-    return changed(asked, False)
+def paused(request: Request, on: bool) -> Response:
+    host, name = own_host_of(request), request.arguments["name"]
+    client_of(request, host).pause_queue(name, on)
+    return changed(request, False)
 
 
-def reread(asked: Request) -> Json:
+def reread(request: Request) -> Json:
     """Have messages of a queue read again that could not be read, and answer how many. Raises NotFound."""
-    return {"rereading": client_of(asked, own_host_of(asked)).reread_queue(asked.arguments["name"])}
+    return {"rereading": client_of(request, own_host_of(request)).reread_queue(request.arguments["name"])}
 
 
 ROUTES: Final = (

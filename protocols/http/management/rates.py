@@ -66,12 +66,12 @@ class Curve:
     apart: int
 
     @classmethod
-    def of(cls, asked: Request, name: str) -> Curve | None:
+    def of(cls, request: Request, name: str) -> Curve | None:
         """Read the parameters that begin with `name`; None if they are absent. Raises PreconditionFailed if wrong."""
-        if f"{name}_age" not in asked.query or f"{name}_incr" not in asked.query:
+        if f"{name}_age" not in request.query or f"{name}_incr" not in request.query:
             return None
-        age = asked.number(f"{name}_age", None, 0, SECONDS_MAX)
-        apart = asked.number(f"{name}_incr", None, 1, SECONDS_MAX)
+        age = request.number(f"{name}_age", None, 0, SECONDS_MAX)
+        apart = request.number(f"{name}_incr", None, 1, SECONDS_MAX)
         if age // apart >= POINTS_MAX:
             raise PreconditionFailed(f"{name}_age / {name}_incr: that is more than {POINTS_MAX} points")
         return cls(age, apart)
@@ -80,17 +80,17 @@ class Curve:
 class Rates:
     """The rates and samples for the answer to one request."""
 
-    def __init__(self, asked: Request) -> None:
+    def __init__(self, request: Request) -> None:
         """Read the request's parameters. Raises PreconditionFailed if they are wrong."""
-        self._history = asked.broker.guests.find(History)
-        self._wall = asked.broker.clock.wall()
+        self._history = request.broker.guests.find(History)
+        self._wall = request.broker.clock.wall()
         self._points_of: dict[Curve, tuple[list[int], list[int]]] = {}  # times and ticks
         self._last: tuple[Series, Curve, list[Sequence[int]]] | None = None  # the last rows found
-        self._messages = Curve.of(asked, "msg_rates")
+        self._messages = Curve.of(request, "msg_rates")
         self._others: dict[str, Curve | None] = {
-            **dict.fromkeys(LENGTH_NAMES, Curve.of(asked, "lengths")),
-            **dict.fromkeys(CONNECTION, Curve.of(asked, "data_rates")),
-            **dict.fromkeys(NODE, Curve.of(asked, "node_stats")),
+            **dict.fromkeys(LENGTH_NAMES, Curve.of(request, "lengths")),
+            **dict.fromkeys(CONNECTION, Curve.of(request, "data_rates")),
+            **dict.fromkeys(NODE, Curve.of(request, "node_stats")),
         }
         self._curved = {name for name, curve in self._others.items() if curve is not None}
 

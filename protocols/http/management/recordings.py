@@ -22,55 +22,55 @@ REPLAYS: Final = "/api/leveret/replays/{vhost}"
 KEYS: Final = ("max_bytes", "when_full", "redact_bodies", "redact_headers", "redact_properties")
 
 
-def recordings_of(asked: Request) -> tuple[Recordings, Plan]:
+def recordings_of(request: Request) -> tuple[Recordings, Plan]:
     """Return the recordings of the node, and how the settings have new ones made."""
-    found, plan = asked.operations.recorder()
+    found, plan = request.operations.recorder()
     assert isinstance(found, Recordings)
     assert isinstance(plan, Plan)
     return found, plan
 
 
-def recordings(asked: Request) -> Json:
+def recordings(request: Request) -> Json:
     """Return the recordings that are under way: file, size, records, gaps."""
-    found = asked.broker.guests.find(Recordings)
+    found = request.broker.guests.find(Recordings)
     return [] if found is None else found.all()
 
 
-def begin(asked: Request) -> Response:
+def begin(request: Request) -> Response:
     """Record a virtual host from now on.
 
     The body may ask for less than the settings allow (`max_bytes`), for another `when_full`, and for more to be
     redacted. Raises NotFound, Refused, PreconditionFailed.
     """
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
-    found, plan = recordings_of(asked)
-    return Response(HTTPStatus.CREATED, octets(found.begin(host, asked_for(plan, body_of(asked)))))
+    host = request.broker.virtual_host(request.arguments["vhost"])
+    found, plan = recordings_of(request)
+    return Response(HTTPStatus.CREATED, octets(found.begin(host, asked_for(plan, body_of(request)))))
 
 
-def asked_for(plan: Plan, said: Mapping[str, object]) -> Plan:
+def asked_for(plan: Plan, fields: Mapping[str, object]) -> Plan:
     """Return the plan of the settings with what a request asks for. Raises Refused."""
-    for name in said:
+    for name in fields:
         if name not in KEYS:
             raise bad(f"unknown key '{name[:40]}'; known are {', '.join(KEYS)}")
-    size, when = said.get("max_bytes", plan.max_bytes), said.get("when_full", plan.when_full)
+    size, when = fields.get("max_bytes", plan.max_bytes), fields.get("when_full", plan.when_full)
     if isinstance(size, bool) or not isinstance(size, int) or not SIZE_LEAST <= size <= plan.max_bytes:
         raise bad(f"max_bytes: a whole number from {SIZE_LEAST} to {plan.max_bytes} (record.max_bytes)")
     if when not in (ROTATE, STOP):
         raise bad(f"when_full: {ROTATE} or {STOP}")
-    bodies = said.get("redact_bodies", False)
+    bodies = fields.get("redact_bodies", False)
     if not isinstance(bodies, bool):
         raise bad("redact_bodies: true or false")
     before = plan.redaction
     redaction = Redaction(
         before.bodies or bodies,
-        (*before.headers, *_patterns(said, "redact_headers")),
-        (*before.properties, *_patterns(said, "redact_properties")),
+        (*before.headers, *_patterns(fields, "redact_headers")),
+        (*before.properties, *_patterns(fields, "redact_properties")),
     )
     return attrs.evolve(plan, max_bytes=size, when_full=str(when), redaction=redaction)
 
 
-def _patterns(said: Mapping[str, object], name: str) -> list[str]:
-    value = said.get(name, [])
+def _patterns(fields: Mapping[str, object], name: str) -> list[str]:
+    value = fields.get(name, [])
     if not isinstance(value, list):
         raise bad(f"{name}: a list of patterns")
     patterns = [each for each in value if isinstance(each, str)]
@@ -79,31 +79,31 @@ def _patterns(said: Mapping[str, object], name: str) -> list[str]:
     return patterns
 
 
-def end(asked: Request) -> Json:
+def end(request: Request) -> Json:
     """End the recording of a virtual host; the file is complete a moment later. Raises NotFound."""
-    found, _ = recordings_of(asked)
-    return found.end(asked.arguments["vhost"])
+    found, _ = recordings_of(request)
+    return found.end(request.arguments["vhost"])
 
 
-def begin_replay(asked: Request) -> Response:
+def begin_replay(request: Request) -> Response:
     """Make a virtual host that a recording is played into. Raises PreconditionFailed if there is one."""
-    broker, name = asked.broker, asked.arguments["vhost"]
+    broker, name = request.broker, request.arguments["vhost"]
     broker.guest(Replays).begin(broker, name)
-    if asked.user.scopes is None:  # a token's name may be that of another user
-        broker.access.set_permissions(asked.user.name, name, ".*", ".*", ".*")
+    if request.user.scopes is None:  # a token's name may be that of another user
+        broker.access.set_permissions(request.user.name, name, ".*", ".*", ".*")
     return Response(HTTPStatus.CREATED, octets({"vhost": name}))
 
 
-def play(asked: Request) -> Json:
+def play(request: Request) -> Json:
     """Play a part of a recording: the body has the format of a file. Raises NotFound, PreconditionFailed."""
-    broker = asked.broker
-    return {"records": broker.guest(Replays).play(broker, asked.arguments["vhost"], asked.body)}
+    broker = request.broker
+    return {"records": broker.guest(Replays).play(broker, request.arguments["vhost"], request.body)}
 
 
-def end_replay(asked: Request) -> Json:
+def end_replay(request: Request) -> Json:
     """End a replay, and return what is not as the recording says. Raises NotFound."""
-    broker = asked.broker
-    return broker.guest(Replays).end(broker, asked.arguments["vhost"]).to_json()
+    broker = request.broker
+    return broker.guest(Replays).end(broker, request.arguments["vhost"]).to_json()
 
 
 ROUTES: Final = (

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from leveret.protocols.http.server.request import Refused, Request
 from leveret.values import Json, Value
 
-Said: TypeAlias = Mapping[str, object]
+JsonObject: TypeAlias = Mapping[str, object]
 """A JSON object, as parsed."""
 
 NUMBER_MAX: Final = (1 << 63) - 1
@@ -28,22 +28,22 @@ def bad(reason: Json) -> Refused:
     return Refused(HTTPStatus.BAD_REQUEST, str(reason), {"reason": reason})
 
 
-def body_of(asked: Request, *needed: str) -> Said:
+def body_of(request: Request, *needed: str) -> JsonObject:
     """Return the body as a JSON object that has these keys; an absent body is an empty object. Raises Refused."""
-    return object_in(asked.body, *needed)
+    return object_in(request.body, *needed)
 
 
-def object_in(body: bytes, *needed: str) -> Said:
+def object_in(body: bytes, *needed: str) -> JsonObject:
     """Return the JSON object in some bytes, like `body_of`. Raises Refused."""
     require_few_values(body)
     try:
-        said: object = json.loads(body) if body.strip() else {}
+        content: object = json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError):
         raise bad("not_json") from None
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise bad("not_json")
-    require_keys(said, *needed)
-    return said
+    require_keys(content, *needed)
+    return content
 
 
 def require_few_values(body: bytes) -> None:
@@ -56,16 +56,16 @@ def brackets_and_commas(body: bytes) -> int:
     return sum(map(body.count, b"[{,"))
 
 
-def require_keys(said: Said, *needed: str) -> None:
+def require_keys(body: JsonObject, *needed: str) -> None:
     """Check that the object has these keys. Raises Refused."""
-    missing = [name for name in sorted(needed) if name not in said]
+    missing = [name for name in sorted(needed) if name not in body]
     if missing:
         raise bad("[" + ",".join(f"{{key_missing,{name}}}" for name in missing) + "]")
 
 
-def text_in(said: Said, name: str, otherwise: str | None = None) -> str:
+def text_in(body: JsonObject, name: str, otherwise: str | None = None) -> str:
     """Return a text; `otherwise` if it is absent. Raises Refused if it is not a text."""
-    value = said.get(name)
+    value = body.get(name)
     if value is None and otherwise is not None:
         return otherwise
     if not isinstance(value, str):
@@ -82,9 +82,9 @@ def storable(text: str) -> str:
     return text
 
 
-def truth_in(said: Said, name: str, otherwise: bool) -> bool:
+def truth_in(body: JsonObject, name: str, otherwise: bool) -> bool:
     """Return a boolean, which may be written as a text, as rabbitmqadmin does. Raises Refused."""
-    value = said.get(name)
+    value = body.get(name)
     if value is None:
         return otherwise
     if value in ("true", "false"):
@@ -94,9 +94,9 @@ def truth_in(said: Said, name: str, otherwise: bool) -> bool:
     return value
 
 
-def whole_in(said: Said, name: str, otherwise: int | None = None) -> int:
+def whole_in(body: JsonObject, name: str, otherwise: int | None = None) -> int:
     """Return a whole number, which may be written as a text, as rabbitmqadmin does. Raises Refused."""
-    value = said.get(name)
+    value = body.get(name)
     if value is None and otherwise is not None:
         return otherwise
     if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal():
@@ -123,9 +123,9 @@ def value_in(given: object, depth: int = 0) -> Value:
     raise bad("not_json")
 
 
-def table_in(said: Said, name: str) -> dict[str, Value]:
+def table_in(body: JsonObject, name: str) -> dict[str, Value]:
     """Return a table; absent, or an empty list, which some clients send, is an empty table. Raises Refused."""
-    value = said.get(name)
+    value = body.get(name)
     if value is None or value == []:
         return {}
     if not isinstance(value, dict):
@@ -133,9 +133,9 @@ def table_in(said: Said, name: str) -> dict[str, Value]:
     return {storable(key): value_in(each) for key, each in value.items()}
 
 
-def words_in(said: Said, name: str) -> tuple[str, ...]:
+def words_in(body: JsonObject, name: str) -> tuple[str, ...]:
     """Return a list of words, which may be written as one text with commas between them. Raises Refused."""
-    value = said.get(name)
+    value = body.get(name)
     listed: object = value.split(",") if isinstance(value, str) else value
     if listed is None:
         return ()

@@ -34,26 +34,26 @@ RETURN: Final = "/api/leveret/queues/{vhost}/{name}/return"
 RETURNED_MAX: Final = 1000  # of those that wait first, in a request
 
 
-def return_dead_letters(asked: Request) -> Later:
+def return_dead_letters(request: Request) -> Later:
     """Return dead letters, those at `positions` or the first `count`, to the queues of their first death.
 
     Raises Refused if the body is wrong, and Failures if the queue is missing or not permitted.
     """
-    said = body_of(asked)
-    client = client_of(asked, entered(asked))
-    source = client.readable_queue(asked.arguments["name"])
-    positions, named, count = said.get("positions"), None, 0
+    body = body_of(request)
+    client = client_of(request, entered(request))
+    source = client.readable_queue(request.arguments["name"])
+    positions, named, count = body.get("positions"), None, 0
     if positions is None:
-        count = min(whole_in(said, "count", RETURNED_MAX), RETURNED_MAX)
+        count = min(whole_in(body, "count", RETURNED_MAX), RETURNED_MAX)
     elif isinstance(positions, list) and are_positions(positions):
         named = [each for each in positions if isinstance(each, int)]
     else:
         raise bad(f"positions: a list of up to {NAMED_MAX} whole numbers")
-    return PortionedAnswer(asked.broker, returned(asked, client, source, named, count), OWN).begin()
+    return PortionedAnswer(request.broker, returned(request, client, source, named, count), OWN).begin()
 
 
 def returned(
-    asked: Request, client: Client, source: Queue, positions: list[int] | None, count: int
+    request: Request, client: Client, source: Queue, positions: list[int] | None, count: int
 ) -> Generator[float, None, Json]:
     """Return the messages at these positions, or else the first ones, a portion a turn."""
     while source.asks_for_first(count if positions is None else ALL):

@@ -21,7 +21,7 @@ from leveret.limits import TTL_MAX_MS
 from leveret.message import Death, Encoding, Message, Notes
 from leveret.observability.strict_json import strict
 from leveret.observability.system_messages import DURABLE, SPOKEN, said_of
-from leveret.protocols.http.management.request_body import Said, bad, shown, storable, table_in, text_in
+from leveret.protocols.http.management.request_body import JsonObject, bad, shown, storable, table_in, text_in
 from leveret.protocols.http.server.request import Refused
 from leveret.values import Json, Properties, Table, Timestamp, Value, as_json
 
@@ -83,10 +83,10 @@ def payload_of(octets: bytes, encoding: str) -> tuple[bytes, str]:
 def properties_json(properties: Properties, notes: Notes | None) -> Json:
     """Return the properties as JSON; an empty list if there are none, as in RabbitMQ."""
     headers = {**(properties.headers or {}), **history(notes)}
-    said: dict[str, Value] = {**said_of(properties)}
+    fields: dict[str, Value] = {**said_of(properties)}
     if headers:
-        said["headers"] = headers
-    return as_json(said) if said else []
+        fields["headers"] = headers
+    return as_json(fields) if fields else []
 
 
 def history(notes: Notes | None) -> Table:
@@ -121,15 +121,15 @@ def death_json(death: Death) -> Table:
 # JSON to messages.
 
 
-def message_in(said: Said, broker: Broker, exchange: str, size_max: int) -> Message:
+def message_in(body: JsonObject, broker: Broker, exchange: str, size_max: int) -> Message:
     """Read a message of 0-9-1 from a body. Raises Refused or PreconditionFailed if something is wrong with it."""
-    octets = octets_in(said)
+    octets = octets_in(body)
     if len(octets) > size_max:
         raise bad(
             f"message size {len(octets)} is larger than configured max size {size_max} (limits.message_size_max)"
         )
-    key = short(text_in(said, "routing_key"), "routing_key")
-    encoding, properties = encoding_for(broker), properties_in(table_in(said, "properties"))
+    key = short(text_in(body, "routing_key"), "routing_key")
+    encoding, properties = encoding_for(broker), properties_in(table_in(body, "properties"))
     written = encoding.write(properties)
     if properties.headers and not encoding.headers(written):
         raise bad("the headers are too large")
@@ -145,9 +145,9 @@ def encoding_for(broker: Broker) -> Encoding:
     return made()
 
 
-def octets_in(said: Said) -> bytes:
+def octets_in(body: JsonObject) -> bytes:
     """Return the bytes of the payload. Raises Refused if it is not a text in a known encoding."""
-    payload, encoding = said.get("payload"), said.get("payload_encoding")
+    payload, encoding = body.get("payload"), body.get("payload_encoding")
     if not isinstance(payload, str):
         raise bad("payload_not_string")
     if encoding == STRING:
@@ -160,22 +160,22 @@ def octets_in(said: Said) -> bytes:
         raise bad(["not_base64", shown(payload)]) from None
 
 
-def properties_in(said: Table) -> Properties:
+def properties_in(fields: Table) -> Properties:
     """Read the properties that RabbitMQ's API knows, and ignore others. Raises Refused if one is wrong."""
-    headers = said.get("headers")
+    headers = fields.get("headers")
     if headers is not None and not isinstance(headers, Mapping) and headers != []:
         raise bad(["not_map", "headers"])
-    texts = {name: short(each, name) for name in TEXTS if (each := said.get(name)) is not None}
-    timestamp = whole(said, "timestamp", TIMESTAMP_MAX)
+    texts = {name: short(each, name) for name in TEXTS if (each := fields.get(name)) is not None}
+    timestamp = whole(fields, "timestamp", TIMESTAMP_MAX)
     return Properties(
         content_type=texts.get("content_type"),
         content_encoding=texts.get("content_encoding"),
         headers=headers if isinstance(headers, Mapping) else None,
-        durable=whole(said, "delivery_mode", DURABLE) == DURABLE,
-        priority=whole(said, "priority", PRIORITY_MAX),
+        durable=whole(fields, "delivery_mode", DURABLE) == DURABLE,
+        priority=whole(fields, "priority", PRIORITY_MAX),
         correlation_id=texts.get("correlation_id"),
         reply_to=texts.get("reply_to"),
-        ttl_ms=ttl_ms(said.get("expiration")),
+        ttl_ms=ttl_ms(fields.get("expiration")),
         message_id=texts.get("message_id"),
         timestamp=None if timestamp is None else Timestamp(timestamp),
         type=texts.get("type"),
@@ -193,9 +193,9 @@ def short(given: object, name: str) -> str:
     return given
 
 
-def whole(said: Table, name: str, most: int) -> int | None:
+def whole(fields: Table, name: str, most: int) -> int | None:
     """Return a number, or None if it is absent. Raises Refused if it is not a whole number from 0 to `most`."""
-    given = said.get(name)
+    given = fields.get(name)
     if given is None:
         return None
     if not isinstance(given, int) or isinstance(given, bool):

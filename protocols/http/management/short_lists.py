@@ -12,7 +12,7 @@ from leveret.server.definitions.exporter import Item
 from leveret.values import Json
 
 
-def table(asked: Request, rows: Sequence[Item], *order: str) -> Later:
+def table(request: Request, rows: Sequence[Item], *order: str) -> Later:
     """List rows that have the same columns, by default in `order`. Raises Refused or PreconditionFailed."""
     columns = dict.fromkeys(name for row in rows for name in row)
     fields = {name: partial(value, name) for name in columns}
@@ -23,7 +23,7 @@ def table(asked: Request, rows: Sequence[Item], *order: str) -> Later:
     def name(row: Item) -> str:
         return str(row.get("name", ""))
 
-    return listed(asked, rows, fields, place, name)
+    return listed(request, rows, fields, place, name)
 
 
 def value(column: str, row: Mapping[str, Json]) -> Json:

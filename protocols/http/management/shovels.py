@@ -27,13 +27,13 @@ PATH: Final = "/api/shovels"
 OWN: Final = PATH + "/vhost/{vhost}/{name}"
 
 
-def all_shovels(asked: Request) -> Later:
-    rows = [each for host in visible_hosts(asked) for each in of(asked, host)]
-    return table(asked, rows, "vhost", "name")
+def all_shovels(request: Request) -> Later:
+    rows = [each for host in visible_hosts(request) for each in of(request, host)]
+    return table(request, rows, "vhost", "name")
 
 
-def in_virtual_host(asked: Request) -> Later:
-    return table(asked, of(asked, host_of(asked)), "name")
+def in_virtual_host(request: Request) -> Later:
+    return table(request, of(request, host_of(request)), "name")
 
 
 def shovels_in(broker: Broker) -> Shovels | None:
@@ -43,46 +43,46 @@ def shovels_in(broker: Broker) -> Shovels | None:
     return broker.guests.find(Shovels)
 
 
-def of(asked: Request, host: VirtualHost) -> list[dict[str, Json]]:
-    shovels = shovels_in(asked.broker)
-    return [] if shovels is None else [row(asked, kept) for kept in shovels.of(host.name)]
+def of(request: Request, host: VirtualHost) -> list[dict[str, Json]]:
+    shovels = shovels_in(request.broker)
+    return [] if shovels is None else [row(request, kept) for kept in shovels.of(host.name)]
 
 
-def shovel(asked: Request) -> Json:
-    host = host_of(asked)
-    return row(asked, known(asked).find(host.name, asked.arguments["name"]))
+def shovel(request: Request) -> Json:
+    host = host_of(request)
+    return row(request, known(request).find(host.name, request.arguments["name"]))
 
 
-def known(asked: Request) -> Shovels:
+def known(request: Request) -> Shovels:
     """Return the shovels of the node. Raises NotFound if it never had one."""
-    shovels = shovels_in(asked.broker)
+    shovels = shovels_in(request.broker)
     if shovels is None:
-        raise NotFound(f"no shovel '{asked.arguments['name']}' in vhost '{asked.arguments['vhost']}'")
+        raise NotFound(f"no shovel '{request.arguments['name']}' in vhost '{request.arguments['vhost']}'")
     return shovels
 
 
-def delete(asked: Request) -> Response:
-    host = own_host_of(asked)
-    shovels, name = known(asked), asked.arguments["name"]
+def delete(request: Request) -> Response:
+    host = own_host_of(request)
+    shovels, name = known(request), request.arguments["name"]
     shovels.find(host.name, name)
     said_as_validation(lambda: shovels.delete(host.name, name))
-    return changed(asked, False, KIND_SHOVEL, host.name, name)
+    return changed(request, False, KIND_SHOVEL, host.name, name)
 
 
-def restart(asked: Request) -> Response:
-    host = own_host_of(asked)
-    known(asked).find(host.name, asked.arguments["name"]).shovel.restart()
-    return changed(asked, False)
+def restart(request: Request) -> Response:
+    host = own_host_of(request)
+    known(request).find(host.name, request.arguments["name"]).shovel.restart()
+    return changed(request, False)
 
 
-def row(asked: Request, kept: Kept) -> dict[str, Json]:
+def row(request: Request, kept: Kept) -> dict[str, Json]:
     """Return what is known of a shovel; its URIs have no passwords."""
     shovel, definition = kept.shovel, kept.shovel.definition
     at = datetime.fromtimestamp(shovel.changed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     found: dict[str, Json] = {
         "name": shovel.journey.name,
         "vhost": shovel.journey.virtual_host,
-        "node": asked.operations.name,
+        "node": request.operations.name,
         "type": shovel.type,
         "state": shovel.state,
         "blocked_status": "flow" if shovel.is_blocked else "running",

@@ -12,7 +12,7 @@ from typing import Final
 from leveret.catalogue import USER
 from leveret.limits import UserLimits
 from leveret.protocols.http.connection import Later, Response
-from leveret.protocols.http.management.request_body import Said, bad, body_of, text_in, words_in
+from leveret.protocols.http.management.request_body import JsonObject, bad, body_of, text_in, words_in
 from leveret.protocols.http.management.requester import changed, not_there
 from leveret.protocols.http.management.short_lists import table
 from leveret.protocols.http.server.portioned_answers import PortionedAnswer
@@ -28,112 +28,114 @@ NAME_OCTETS_MAX: Final = 255
 LOOK_S: Final = 0.01  # between two looks whether a hash is ready
 
 
-def users(asked: Request) -> Later:
-    return table(asked, [user_json(user) for user in asked.broker.access.users()], "name")
+def users(request: Request) -> Later:
+    return table(request, [user_json(user) for user in request.broker.access.users()], "name")
 
 
-def without_permissions(asked: Request) -> Later:
+def without_permissions(request: Request) -> Later:
     """List the users that can enter no virtual host."""
-    let_in = {user for user, _, _ in asked.broker.access.permissions()}
-    rows = [user_json(user) for user in asked.broker.access.users() if user.name not in let_in]
-    return table(asked, rows, "name")
+    let_in = {user for user, _, _ in request.broker.access.permissions()}
+    rows = [user_json(user) for user in request.broker.access.users() if user.name not in let_in]
+    return table(request, rows, "name")
 
 
-def user(asked: Request) -> Json:
-    found = user_of(asked)
-    warnings = asked.broker.file_objects.warnings(USER, found.name)
+def user(request: Request) -> Json:
+    found = user_of(request)
+    warnings = request.broker.file_objects.warnings(USER, found.name)
     return {**user_json(found), "warnings": [*warnings]} if warnings else user_json(found)
 
 
-def user_of(asked: Request) -> User:
+def user_of(request: Request) -> User:
     """Return the user in the path. Raises NotFound."""
-    found = asked.broker.access.user(asked.arguments["user"])
+    found = request.broker.access.user(request.arguments["user"])
     if found is None:
         raise not_there()
     return found
 
 
-def put_user(asked: Request) -> Later | Response:
+def put_user(request: Request) -> Later | Response:
     """Create or replace a user, who keeps the limits. Without a password, logins by password are refused."""
-    name = asked.arguments["user"]
+    name = request.arguments["user"]
     if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
         raise bad("the name has 1 to 255 bytes")
-    said = body_of(asked)
-    if "tags" not in said and "administrator" not in said:
+    body = body_of(request)
+    if "tags" not in body and "administrator" not in body:
         raise bad("tags_not_present")
-    tags = words_in(said, "tags")
-    if password := password_in(said):
-        return PortionedAnswer(asked.broker, hashed(asked, name, tags, password), PATH).begin()
-    return put(asked, name, tags, hash_in(said))
+    tags = words_in(body, "tags")
+    if password := password_in(body):
+        return PortionedAnswer(request.broker, hashed(request, name, tags, password), PATH).begin()
+    return put(request, name, tags, hash_in(body))
 
 
-def hashed(asked: Request, name: str, tags: Sequence[str], password: str) -> Generator[float, None, Response]:
+def hashed(
+    request: Request, name: str, tags: Sequence[str], password: str
+) -> Generator[float, None, Response]:
     """Hash the password in a thread, and put the user. Raises Refused if there is no memory for it."""
     done: list[PasswordHash | None] = []
-    asked.broker.access.hash_soon(password, done.append)
+    request.broker.access.hash_soon(password, done.append)
     while not done:
         yield LOOK_S
     if done[0] is None:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "there is no memory to hash a password now")
-    return put(asked, name, tags, done[0])
+    return put(request, name, tags, done[0])
 
 
-def put(asked: Request, name: str, tags: Sequence[str], password: PasswordHash | None) -> Response:
-    before = asked.broker.access.user(name)
+def put(request: Request, name: str, tags: Sequence[str], password: PasswordHash | None) -> Response:
+    before = request.broker.access.user(name)
     limits = UserLimits() if before is None else before.limits
-    asked.broker.access.put_user(User(name, tags, password, limits))
-    return changed(asked, before is None, USER, name)
+    request.broker.access.put_user(User(name, tags, password, limits))
+    return changed(request, before is None, USER, name)
 
 
-def password_in(said: Said) -> str | None:
+def password_in(body: JsonObject) -> str | None:
     """Return the password in a body, if there is one. Raises Refused, without repeating the password."""
-    password = said.get("password")
-    if password is not None and "password_hash" in said:
+    password = body.get("password")
+    if password is not None and "password_hash" in body:
         raise bad("both_password_and_password_hash_are_provided")
     if password is not None and not isinstance(password, str):
         raise bad("password_not_string")
     return password
 
 
-def hash_in(said: Said) -> PasswordHash | None:
+def hash_in(body: JsonObject) -> PasswordHash | None:
     """Return the password hash in a body, if there is one. Raises Refused if it is malformed."""
-    text = text_in(said, "password_hash", "")
+    text = text_in(body, "password_hash", "")
     if not text:
         return None
     try:
-        return PasswordHash.parse(text, text_in(said, "hashing_algorithm", SHA256))
+        return PasswordHash.parse(text, text_in(body, "hashing_algorithm", SHA256))
     except ValueError as error:
         raise bad(str(error)) from None
 
 
-def delete_user(asked: Request) -> Response:
-    name = user_of(asked).name
-    asked.broker.access.delete_user(name)
-    return changed(asked, False, USER, name)
+def delete_user(request: Request) -> Response:
+    name = user_of(request).name
+    request.broker.access.delete_user(name)
+    return changed(request, False, USER, name)
 
 
-def bulk_delete(asked: Request) -> Response:
+def bulk_delete(request: Request) -> Response:
     """Delete some users; none of them, if one does not exist."""
-    names = words_in(body_of(asked, "users"), "users")
+    names = words_in(body_of(request, "users"), "users")
     for name in names:
-        if asked.broker.access.user(name) is None:
+        if request.broker.access.user(name) is None:
             raise bad(["no_such_user", name])
-    answer = changed(asked, False)
+    answer = changed(request, False)
     for name in names:
-        asked.broker.access.delete_user(name)
-        answer = max(answer, changed(asked, False, USER, name), key=lambda each: len(each.headers))
+        request.broker.access.delete_user(name)
+        answer = max(answer, changed(request, False, USER, name), key=lambda each: len(each.headers))
     return answer
 
 
-def permissions(asked: Request) -> Json:
-    name = user_of(asked).name
-    return [permission_json(*each) for each in asked.broker.access.permissions() if each[0] == name]
+def permissions(request: Request) -> Json:
+    name = user_of(request).name
+    return [permission_json(*each) for each in request.broker.access.permissions() if each[0] == name]
 
 
-def topic_permissions(asked: Request) -> Json:
-    name = user_of(asked).name
+def topic_permissions(request: Request) -> Json:
+    name = user_of(request).name
     return [
-        topic_permission_json(*each) for each in asked.broker.access.topic_permissions() if each[0] == name
+        topic_permission_json(*each) for each in request.broker.access.topic_permissions() if each[0] == name
     ]
 
 

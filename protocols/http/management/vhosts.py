@@ -8,7 +8,14 @@ from leveret.catalogue import VIRTUAL_HOST
 from leveret.errors import PreconditionFailed
 from leveret.limits import QueueType
 from leveret.protocols.http.connection import Later, Response
-from leveret.protocols.http.management.request_body import Said, bad, body_of, text_in, truth_in, words_in
+from leveret.protocols.http.management.request_body import (
+    JsonObject,
+    bad,
+    body_of,
+    text_in,
+    truth_in,
+    words_in,
+)
 from leveret.protocols.http.management.requester import DONE, changed, host_of, visible_hosts
 from leveret.protocols.http.management.short_lists import table
 from leveret.protocols.http.server.request import Level, Request, Route
@@ -22,19 +29,19 @@ ONE: Final = PATH + "/{vhost}"
 NAME_OCTETS_MAX: Final = 255
 
 
-def virtual_hosts(asked: Request) -> Later:
-    return table(asked, [state(asked, host) for host in visible_hosts(asked)], "name")
+def virtual_hosts(request: Request) -> Later:
+    return table(request, [state(request, host) for host in visible_hosts(request)], "name")
 
 
-def virtual_host(asked: Request) -> Json:
-    return state(asked, host_of(asked))
+def virtual_host(request: Request) -> Json:
+    return state(request, host_of(request))
 
 
-def state(asked: Request, host: VirtualHost) -> Item:
+def state(request: Request, host: VirtualHost) -> Item:
     """Return the state of a virtual host, with the number of messages in it (10 000 queues: 1 ms)."""
     ready = sum(queue.ready for queue in host.queues.values())
     unsettled = sum(queue.unsettled for queue in host.queues.values())
-    operations = asked.broker.operations
+    operations = request.broker.operations
     return {
         "default_queue_type": QueueType.CLASSIC.value,
         **described_json(host),
@@ -45,50 +52,50 @@ def state(asked: Request, host: VirtualHost) -> Item:
     }
 
 
-def put_virtual_host(asked: Request) -> Response:
+def put_virtual_host(request: Request) -> Response:
     """Create a virtual host, with every permission for its creator, or change what the body has of an existing one."""
-    broker, name = asked.broker, asked.arguments["vhost"]
+    broker, name = request.broker, request.arguments["vhost"]
     if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
         raise bad("the name has 1 to 255 bytes")
-    said, before = body_of(asked), broker.virtual_hosts.get(name)
-    tracing = truth_in(said, "tracing", before is not None and before.tracing)
+    body, before = body_of(request), broker.virtual_hosts.get(name)
+    tracing = truth_in(body, "tracing", before is not None and before.tracing)
     was = Description() if before is None else before.description
-    tags = words_in(said, "tags") if "tags" in said else was.tags
-    description = Description(text_in(said, "description", was.text), tags)
-    type_ = _default_type(said, None if before is None else before.own_queue_type)
+    tags = words_in(body, "tags") if "tags" in body else was.tags
+    description = Description(text_in(body, "description", was.text), tags)
+    type_ = _default_type(body, None if before is None else before.own_queue_type)
     broker.require_room(name)
     host = broker.add_virtual_host(name)
     host.describe(description)
     host.set_tracing(tracing)
     host.set_default_queue_type(type_)
-    if before is None and asked.user.scopes is None:  # a token's name may be that of another user
-        broker.access.set_permissions(asked.user.name, name, ".*", ".*", ".*")
-    return changed(asked, before is None, VIRTUAL_HOST, name)
+    if before is None and request.user.scopes is None:  # a token's name may be that of another user
+        broker.access.set_permissions(request.user.name, name, ".*", ".*", ".*")
+    return changed(request, before is None, VIRTUAL_HOST, name)
 
 
-def _default_type(said: Said, otherwise: QueueType | None) -> QueueType | None:
+def _default_type(body: JsonObject, otherwise: QueueType | None) -> QueueType | None:
     """Return the default type of queues that a body asks for, also under the name of RabbitMQ 3.11. Raises Refused."""
-    name = next((each for each in ("default_queue_type", "defaultqueuetype") if each in said), None)
+    name = next((each for each in ("default_queue_type", "defaultqueuetype") if each in body), None)
     if name is None:
         return otherwise
     try:
-        return default_type(said[name])
+        return default_type(body[name])
     except PreconditionFailed as failure:
         raise bad(str(failure)) from None
 
 
-def delete_virtual_host(asked: Request) -> Response:
+def delete_virtual_host(request: Request) -> Response:
     """Delete a virtual host with everything in it. Raises NotFound."""
-    name = asked.arguments["vhost"]
-    asked.broker.delete_virtual_host(name)
-    return changed(asked, False, VIRTUAL_HOST, name)
+    name = request.arguments["vhost"]
+    request.broker.delete_virtual_host(name)
+    return changed(request, False, VIRTUAL_HOST, name)
 
 
-def start(asked: Request) -> Response:
+def start(request: Request) -> Response:
     """Answer that the virtual host runs, as each does that exists on this node. Raises NotFound or Refused."""
-    asked.broker.virtual_host(asked.arguments["vhost"])
-    if asked.arguments["node"] != asked.operations.name:
-        raise bad(f"Request to node {asked.arguments['node']} failed with nodedown")
+    request.broker.virtual_host(request.arguments["vhost"])
+    if request.arguments["node"] != request.operations.name:
+        raise bad(f"Request to node {request.arguments['node']} failed with nodedown")
     return DONE
 
 

@@ -13,13 +13,13 @@ from leveret.values import Json
 CLUSTER_NAME: Final = "cluster_name"  # the global parameter
 
 
-def whoami(asked: Request) -> Json:
-    return {"name": asked.user.name, "tags": list(asked.user.tags)}
+def whoami(request: Request) -> Json:
+    return {"name": request.user.name, "tags": list(request.user.tags)}
 
 
-def auth(asked: Request) -> Json:
+def auth(request: Request) -> Json:
     """Answer whether and how users of a page log in at an issuer of tokens (OpenID Connect)."""
-    tokens = asked.broker.access.tokens
+    tokens = request.broker.access.tokens
     login = None if tokens is None else tokens.page_login
     if login is None:
         return {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
@@ -33,29 +33,29 @@ def auth(asked: Request) -> Json:
     }
 
 
-def extensions(asked: Request) -> Json:
+def extensions(request: Request) -> Json:
     return []
 
 
-def cluster_name(asked: Request) -> Json:
-    return {"name": name_of_cluster(asked)}
+def cluster_name(request: Request) -> Json:
+    return {"name": name_of_cluster(request)}
 
 
-def name_of_cluster(asked: Request) -> str:
+def name_of_cluster(request: Request) -> str:
     """Return the name that was set, or the node's."""
-    said = asked.broker.parameters.get(CLUSTER_NAME)
-    return said if isinstance(said, str) else asked.operations.name
+    value = request.broker.parameters.get(CLUSTER_NAME)
+    return value if isinstance(value, str) else request.operations.name
 
 
-def set_cluster_name(asked: Request) -> Response:
-    name = text_in(body_of(asked, "name"), "name")
+def set_cluster_name(request: Request) -> Response:
+    name = text_in(body_of(request, "name"), "name")
     if not name:
         raise bad("name_is_empty")
-    asked.broker.parameters.set(CLUSTER_NAME, name)
-    return changed(asked, created=False)
+    request.broker.parameters.set(CLUSTER_NAME, name)
+    return changed(request, created=False)
 
 
-def rebalance(asked: Request) -> Response:
+def rebalance(request: Request) -> Response:
     """Accept the request: every queue is on this node already."""
     return DONE
 

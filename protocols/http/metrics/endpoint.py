@@ -68,37 +68,39 @@ DELIVERED: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 Answer = Generator[float, None, "Json | Response"]
 
 
-def metrics(asked: Request) -> Later:
+def metrics(request: Request) -> Later:
     """Answer with sums of everything."""
 
     def steps(exposition: Exposition) -> Generator[float, None, None]:
-        yield from write_sums(asked.broker, exposition)
+        yield from write_sums(request.broker, exposition)
 
-    return scraped(asked, steps)
+    return scraped(request, steps)
 
 
-def per_object(asked: Request) -> Later:
+def per_object(request: Request) -> Later:
     """Answer with a line for each object."""
 
     def steps(exposition: Exposition) -> Generator[float, None, None]:
-        write_node(asked.broker, exposition, None, detailed=False)
-        yield from write_objects(asked.broker, exposition, None, list(asked.broker.hosts()), detailed=False)
+        write_node(request.broker, exposition, None, detailed=False)
+        yield from write_objects(
+            request.broker, exposition, None, list(request.broker.hosts()), detailed=False
+        )
 
-    return scraped(asked, steps)
+    return scraped(request, steps)
 
 
-def detailed(asked: Request) -> Later:
+def detailed(request: Request) -> Later:
     """Answer with the families and virtual hosts asked for. Unknown groups are ignored: other brokers have them."""
-    asked.only("family", "vhost")
-    groups = frozenset(asked.query.get("family", ()))
-    names = frozenset(asked.query.get("vhost", ()))
-    hosts = [host for host in asked.broker.hosts() if not names or host.name in names]
+    request.only("family", "vhost")
+    groups = frozenset(request.query.get("family", ()))
+    names = frozenset(request.query.get("vhost", ()))
+    hosts = [host for host in request.broker.hosts() if not names or host.name in names]
 
     def steps(exposition: Exposition) -> Generator[float, None, None]:
-        write_node(asked.broker, exposition, groups, detailed=True)
-        yield from write_objects(asked.broker, exposition, groups, hosts, detailed=True)
+        write_node(request.broker, exposition, groups, detailed=True)
+        yield from write_objects(request.broker, exposition, groups, hosts, detailed=True)
 
-    return scraped(asked, steps)
+    return scraped(request, steps)
 
 
 # Shared by the routes.
@@ -114,14 +116,14 @@ class ScrapeCount(Guest):
         self.count -= 1
 
 
-def scraped(asked: Request, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
+def scraped(request: Request, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
     """Return the answer to come, in the format that the client prefers. Raises Refused if too many are under way."""
-    scrapes = asked.broker.guest(ScrapeCount)
+    scrapes = request.broker.guest(ScrapeCount)
     if scrapes.count >= AT_ONCE:
         reason = f"{AT_ONCE} scrapes are under way; ask again later"
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
-    exposition = Exposition(wants_open_metrics(asked.headers.get("accept", "")))
-    return PortionedAnswer(asked.broker, _answer(asked.broker, scrapes, exposition, steps)).begin()
+    exposition = Exposition(wants_open_metrics(request.headers.get("accept", "")))
+    return PortionedAnswer(request.broker, _answer(request.broker, scrapes, exposition, steps)).begin()
 
 
 def _answer(

@@ -116,7 +116,7 @@ def _counted(broker: Broker) -> Iterator[Found]:
 def _tokens(broker: Broker) -> Iterator[Found]:
     """Yield the families of what servers decide about logins, and of the keys of tokens."""
     known = broker.access.remembered_logins()
-    for subject, said in (
+    for subject, part in (
         ("token", "opaque tokens"),
         ("http_user", "passwords that a server checks"),
         ("http_permission", "permissions that a server decides about"),
@@ -125,10 +125,10 @@ def _tokens(broker: Broker) -> Iterator[Found]:
         if f"{subject}s" not in known:
             continue
         for name, kind, text in (
-            (f"{subject}s", GAUGE, f"Answers about {said} that are remembered."),
-            (f"{subject}_hits", COUNTER, f"Questions to which an answer was remembered, of {said}."),
-            (f"{subject}_requests", COUNTER, f"Requests about {said}."),
-            (f"{subject}_requests_failed", COUNTER, f"Requests about {said} that got no answer."),
+            (f"{subject}s", GAUGE, f"Answers about {part} that are remembered."),
+            (f"{subject}_hits", COUNTER, f"Questions to which an answer was remembered, of {part}."),
+            (f"{subject}_requests", COUNTER, f"Requests about {part}."),
+            (f"{subject}_requests_failed", COUNTER, f"Requests about {part} that got no answer."),
         ):
             end = "_remembered" if kind is GAUGE else "_total"
             yield AUTH, Family(f"leveret_auth_{name}{end}", kind, text), known[name]

@@ -29,25 +29,25 @@ LOG_ID_MAX: Final = (1 << 63) - 1
 # The functions.
 
 
-def index(asked: Request) -> Json | Response:
+def index(request: Request) -> Json | Response:
     """Answer browsers with the web page, and programs with the list of routes."""
-    if web_page.is_wanted(asked):
-        return web_page.page(asked)
+    if web_page.is_wanted(request):
+        return web_page.page(request)
     routes = [{"method": r.method, "path": r.path, "for": r.level.name.lower()} for r in ROUTES]
     return {"product": "Leveret", "routes": routes}
 
 
-def health(asked: Request) -> Json:
+def health(request: Request) -> Json:
     """Answer `ok`, which shows that the node works."""
     return {"status": "ok"}
 
 
-def status(asked: Request) -> Json:
+def status(request: Request) -> Json:
     """Return the status of the node; users that may not see everything get counts of their own virtual hosts only."""
-    told = asked.operations.status()
-    if sees_all(asked):
+    told = request.operations.status()
+    if sees_all(request):
         return told
-    hosts = visible_hosts(asked)
+    hosts = visible_hosts(request)
     queues = [queue for host in hosts for queue in host.queues.values()]
     return {
         **{name: told[name] for name in ("name", "version", "uptime_s", "alarm", "storage") if name in told},
@@ -61,39 +61,39 @@ def status(asked: Request) -> Json:
     }
 
 
-def reload(asked: Request) -> Json:
-    report = asked.operations.reload()
+def reload(request: Request) -> Json:
+    report = request.operations.reload()
     if report.problems:
         more: dict[str, Json] = {"problems": report.problems}
         raise Refused(HTTPStatus.CONFLICT, "the configuration cannot be used; nothing was changed", more)
     return {"changed": report.changed, "needs_restart": report.needs_restart, "refused": report.refused}
 
 
-def plugins(asked: Request) -> Json:
-    return asked.operations.plugins()
+def plugins(request: Request) -> Json:
+    return request.operations.plugins()
 
 
-def reload_plugins(asked: Request) -> Json:
-    return asked.operations.reload_plugins()
+def reload_plugins(request: Request) -> Json:
+    return request.operations.reload_plugins()
 
 
-def log(asked: Request) -> Json:
+def log(request: Request) -> Json:
     """Return the levels of the log: of the whole, and of each category."""
     return {"level": log_levels.level(), "levels": log_levels.levels()}
 
 
-def log_lines(asked: Request) -> Json:
+def log_lines(request: Request) -> Json:
     """Return the last lines of the log, which are kept in memory. Raises NotFound if this node keeps none."""
-    asked.only("after", "level", "category", "text", "count")
-    level = asked.one("level", "debug")
+    request.only("after", "level", "category", "text", "count")
+    level = request.one("level", "debug")
     if level not in log_levels.LEVELS:
         raise no_level(level)
-    found = asked.operations.log_lines(
-        asked.number("after", 0, 0, LOG_ID_MAX),
+    found = request.operations.log_lines(
+        request.number("after", 0, 0, LOG_ID_MAX),
         log_levels.number(level),
-        asked.one("category", ""),
-        asked.one("text", "").lower(),
-        asked.number("count", LOG_LINES, 1, LOG_LINES_MAX),
+        request.one("category", ""),
+        request.one("text", "").lower(),
+        request.number("count", LOG_LINES, 1, LOG_LINES_MAX),
     )
     if found is None:
         raise NotFound("this node runs in a program of its own log, and keeps no lines of it")
@@ -104,39 +104,39 @@ def no_level(level: str) -> PreconditionFailed:
     return PreconditionFailed(f"'{level[:40]}' is no level of the log; {', '.join(log_levels.LEVELS)} are")
 
 
-def set_log_level(asked: Request) -> Json:
+def set_log_level(request: Request) -> Json:
     """Set the level of the log, or of one category, until the next reload or start."""
-    asked.only("category")
-    level, category = asked.arguments["level"], asked.one("category", "")
+    request.only("category")
+    level, category = request.arguments["level"], request.one("category", "")
     if level not in log_levels.LEVELS:
         raise no_level(level)
     if category and category not in log_levels.CATEGORIES:
         known = ", ".join(log_levels.CATEGORIES)
         raise NotFound(f"the log has no category '{category[:40]}'; it has {known}")
     log_levels.set_level(category or None, level)
-    return log(asked)
+    return log(request)
 
 
-def logins(asked: Request) -> Json:
+def logins(request: Request) -> Json:
     """Return how many logins are remembered."""
-    return {**asked.broker.access.remembered_logins()}
+    return {**request.broker.access.remembered_logins()}
 
 
-def forget_logins(asked: Request) -> Json:
+def forget_logins(request: Request) -> Json:
     """Forget them, and return how many there were."""
-    return {**asked.broker.access.forget_logins()}
+    return {**request.broker.access.forget_logins()}
 
 
-def explained(asked: Request) -> Json:
-    asked.only("vhost", "exchange", "key", "header", "user")
-    host = asked.broker.virtual_host(asked.one("vhost", "/"))
-    headers = dict(map(header, asked.query.get("header", ())))
+def explained(request: Request) -> Json:
+    request.only("vhost", "exchange", "key", "header", "user")
+    host = request.broker.virtual_host(request.one("vhost", "/"))
+    headers = dict(map(header, request.query.get("header", ())))
     user = None
-    if "user" in asked.query:
-        user = asked.broker.access.user(name := asked.one("user", ""))
+    if "user" in request.query:
+        user = request.broker.access.user(name := request.one("user", ""))
         if user is None:
             raise NotFound(f"no user '{name}'")
-    return explain(host, asked.one("exchange", ""), asked.one("key", ""), headers, user=user).to_json()
+    return explain(host, request.one("exchange", ""), request.one("key", ""), headers, user=user).to_json()
 
 
 def header(text: str) -> tuple[str, Value]:

@@ -112,7 +112,7 @@ class Administration:
     def declare_queue(self, request: Request) -> Response:
         """Declare a queue (X077)."""
         name = request.name
-        asked = fields_of(request.body, QUEUE_PROPERTIES, "queue property")
+        fields = fields_of(request.body, QUEUE_PROPERTIES, "queue property")
         if name == "":
             raise Refused(400, "declare queue with empty name not allowed")
         _require_one_line(name)
@@ -120,10 +120,10 @@ class Administration:
         is_new = name not in self._client.host.queues
         queue = self._client.declare_queue(
             name,
-            asked.get("durable") is not False,
-            asked.get("exclusive") is True,
-            asked.get("auto_delete") is True,
-            arguments_of(asked),
+            fields.get("durable") is not False,
+            fields.get("exclusive") is True,
+            fields.get("auto_delete") is True,
+            arguments_of(fields),
         )
         return Response(201 if is_new else 200, self._described(queue))
 
@@ -171,8 +171,8 @@ class Administration:
     def declare_exchange(self, request: Request) -> Response:
         """Declare an exchange (X082)."""
         name = request.name
-        asked = fields_of(request.body, EXCHANGE_PROPERTIES, "exchange property")
-        type_ = asked.get("type", "direct")
+        fields = fields_of(request.body, EXCHANGE_PROPERTIES, "exchange property")
+        type_ = fields.get("type", "direct")
         assert isinstance(type_, str)
         if type_ not in self._client.broker.exchange_types:
             raise Refused(400, f"unknown exchange type '{type_}'")
@@ -183,10 +183,10 @@ class Administration:
         self._client.declare_exchange(
             name,
             type_,
-            asked.get("durable") is not False,
-            asked.get("auto_delete") is True,
-            asked.get("internal") is True,
-            arguments_of(asked),
+            fields.get("durable") is not False,
+            fields.get("auto_delete") is True,
+            fields.get("internal") is True,
+            arguments_of(fields),
         )
         return Response(204)
 
@@ -219,12 +219,12 @@ class Administration:
 
     def bind(self, request: Request) -> Response:
         """Bind a queue or an exchange to an exchange (X083)."""
-        asked = fields_of(request.body, BINDING_FIELDS, "binding field")
-        is_exchange = "destination_exchange" in asked
-        source, key = text_of(asked, "source"), text_of(asked, "binding_key")
-        destination = text_of(asked, "destination_exchange" if is_exchange else "destination_queue")
+        fields = fields_of(request.body, BINDING_FIELDS, "binding field")
+        is_exchange = "destination_exchange" in fields
+        source, key = text_of(fields, "source"), text_of(fields, "binding_key")
+        destination = text_of(fields, "destination_exchange" if is_exchange else "destination_queue")
         _require_ends(source, destination, is_exchange)
-        self._client.bind(source, destination, is_exchange, key, arguments_of(asked))
+        self._client.bind(source, destination, is_exchange, key, arguments_of(fields))
         return Response(204)
 
     def list_bindings(self, request: Request) -> Response:

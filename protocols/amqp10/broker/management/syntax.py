@@ -76,10 +76,10 @@ def bounded(name: str) -> str:
 
 def location(segment: str) -> tuple[str, str, bool, str, str]:
     """Parse a binding's location: source, destination and whether that is an exchange, key, digest of arguments."""
-    found = LOCATION.fullmatch(segment)
-    if found is None:
+    match = LOCATION.fullmatch(segment)
+    if match is None:
         raise Refused(400, f"bad binding path segment '{cut(segment)}'")
-    source, kind, destination, key, arguments = found.groups()
+    source, kind, destination, key, arguments = match.groups()
     return decoded(source), decoded(destination), kind == "e", decoded(key), arguments
 
 

@@ -142,12 +142,12 @@ class FieldSpec:
 
     def row(self) -> str:
         """Return the field's row in its type's table."""
-        said = [f'"{self.name}"', self.kind]
-        said += ["mandatory=True"] * self.mandatory
-        said += [f"default={self.default}"] * (self.default is not None)
-        said += ["multiple=True"] * self.multiple
-        said += [f"choices=({', '.join(self.choices)})"] * bool(self.choices)
-        return _call("Field", said, 8)
+        texts = [f'"{self.name}"', self.kind]
+        texts += ["mandatory=True"] * self.mandatory
+        texts += [f"default={self.default}"] * (self.default is not None)
+        texts += ["multiple=True"] * self.multiple
+        texts += [f"choices=({', '.join(self.choices)})"] * bool(self.choices)
+        return _call("Field", texts, 8)
 
     def parameter(self) -> str:
         if self.multiple:

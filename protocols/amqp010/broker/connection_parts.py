@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(eq=False)
-class Entrance:
+class ConnectionParts:
     """The connection through which a session came in."""
 
     broker: Broker
