@@ -230,17 +230,77 @@ def test_s103_both_limits_hold_together() -> None:
     assert len(channel.deliveries()) == 2
 
 
-def test_s103_prefetch_is_not_for_consumers_that_do_not_answer() -> None:
-    channel = filled(3)
+def test_s103_a_consumer_that_does_not_answer_uses_none_of_the_prefetch_and_waits_while_it_is_used_up() -> (
+    None
+):
+    channel = filled(4)
     channel.declare("r")
     fill(channel, range(10, 15), "r")
     channel.prefetch(1)
     channel.prefetch(2, of_channel=True)
+    channel.consume("r", "c", no_ack=True)
+    assert taken(channel) == [10, 11, 12, 13, 14]
     channel.consume("q", "a")
     channel.consume("q", "b")
     assert taken(channel) == [0, 1]
+    fill(channel, range(15, 18), "r")
+    assert taken(channel) == []
+    channel.ack(6)
+    assert taken(channel) == [15, 16, 17, 2]  # the one that was served longest ago comes first
+    fill(channel, range(18, 20), "r")
+    assert taken(channel) == []
+    channel.does(m.BasicCancel("a"))
+    channel.does(m.BasicCancel("b"))
+    assert taken(channel) == []  # the client has the messages still
+    channel.ack(0, multiple=True)
+    assert taken(channel) == [18, 19]
+
+
+@pytest.mark.parametrize("lift", [0, 3])
+def test_s103_a_consumer_that_does_not_answer_goes_on_when_the_prefetch_is_raised(lift: int) -> None:
+    channel = filled(2)
+    channel.declare("r")
+    channel.prefetch(2, of_channel=True)
+    channel.consume("q", "a")
     channel.consume("r", "c", no_ack=True)
-    assert taken(channel) == [10, 11, 12, 13, 14]
+    assert taken(channel) == [0, 1]
+    fill(channel, range(10, 12), "r")
+    assert taken(channel) == []
+    channel.prefetch(lift, of_channel=True)
+    assert taken(channel) == [10, 11]
+
+
+def test_s103_next_to_consumers_of_one_queue_that_answer_it_gets_its_turn_only() -> None:
+    channel = filled(0)
+    channel.prefetch(2, of_channel=True)
+    channel.consume("q", "a")
+    channel.consume("q", "c", no_ack=True)
+    fill(channel, range(8))
+    assert taken(channel) == [0, 1, 2]  # a, c, a
+
+
+def test_s103_direct_replies_do_not_wait_for_the_prefetch() -> None:
+    channel = filled(1)
+    channel.prefetch(1, of_channel=True)
+    channel.consume("q", "a")
+    channel.consume("amq.rabbitmq.reply-to", "replies", no_ack=True)
+    assert taken(channel) == [0]
+    waiting = channel.peer.front.channels[1].reply_consumer
+    assert waiting is not None
+    fill(channel, range(10, 12), waiting.queue.name)
+    assert taken(channel) == [10, 11]
+
+
+def test_s103_the_prefetch_that_kombu_means_for_its_channel_is_not_for_consumers_that_do_not_answer() -> None:
+    channel = filled(1)
+    channel.peer.front.wire.client_properties["product"] = "py-amqp"
+    channel.declare("r")
+    channel.prefetch(1)
+    channel.consume("q", "a")
+    channel.consume("r", "c", no_ack=True)
+    assert taken(channel) == [0]
+    fill(channel, range(10, 12), "r")
+    assert taken(channel) == [10, 11]
 
 
 def test_s103_what_is_answered_in_a_transaction_counts_until_commit() -> None:

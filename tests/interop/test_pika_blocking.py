@@ -155,6 +155,26 @@ def test_prefetch_bounds_what_is_unacknowledged(node: RunningNode, channel: Bloc
     assert (node.ready("q"), node.unsettled("q")) == (1, 2)
 
 
+def test_a_consumer_with_auto_ack_waits_while_the_prefetch_of_its_channel_is_used_up(
+    channel: BlockingChannel, node: RunningNode
+):
+    for name in ("answered", "taken"):
+        channel.queue_declare(name, exclusive=True)
+    channel.basic_qos(prefetch_count=1, global_qos=True)
+    heard: list[bytes] = []
+    for name, auto_ack in (("answered", False), ("taken", True)):
+        channel.basic_consume(
+            name, lambda channel, method, properties, body: heard.append(body), auto_ack=auto_ack
+        )
+    channel.basic_publish("", "answered", b"first")
+    work_until(channel.connection, lambda: heard, "the first message")
+    channel.basic_publish("", "taken", b"second")
+    channel.queue_declare("answered", passive=True)  # what was published before is in its queue
+    assert (heard, node.ready("taken")) == ([b"first"], 1)
+    channel.basic_ack(0, multiple=True)
+    work_until(channel.connection, lambda: len(heard) == 2, "the second message")
+
+
 def test_a_nacked_message_comes_back_redelivered(channel: BlockingChannel):
     channel.queue_declare("q", exclusive=True)
     channel.basic_publish("", "q", b"again")

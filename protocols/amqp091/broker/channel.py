@@ -48,7 +48,6 @@ class Channel:
     """The broker's side of an open channel."""
 
     __slots__ = (
-        "_global",
         "_oldest",
         "_tx_unsettled",
         "asked_to_flow",
@@ -64,6 +63,7 @@ class Channel:
         "flowing",
         "frame_max",
         "given_back",
+        "global_qos",
         "last_tag",
         "late",
         "number",
@@ -92,7 +92,7 @@ class Channel:
         self.frame_max = connection.wire.frame_max
         self.window = Window()  # credit shared by the channel's consumers (qos global)
         self.sharing = False  # whether there is such a limit
-        self._global = False  # whether the client has set `global` for it
+        self.global_qos = False  # whether the client has set `global` for it
         self.consumers: dict[str, ChannelConsumer] = {}
         self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
         self.last_tag = 0
@@ -330,7 +330,7 @@ class Channel:
             self.window.credit = method.prefetch_count - given if method.prefetch_count else UNLIMITED
             self.shared_prefetch, self.shared_octets = method.prefetch_count, method.prefetch_size
             self.sharing = method.prefetch_count > 0 or method.prefetch_size > 0
-            self._global = self.sharing and method.global_
+            self.global_qos = self.sharing and method.global_
             self.wake_all()
         else:
             self.prefetch = method.prefetch_count
@@ -346,7 +346,7 @@ class Channel:
             self._consume_replies(method, tag)
             return
         queue = self.client.readable_queue(queue_name(self, method.queue))
-        if self._global:
+        if self.global_qos:
             require_shared_credit(queue)
         consumer = ChannelConsumer(
             self,

@@ -102,6 +102,9 @@ class ChannelConsumer(Consumer):
     def room(self) -> int:
         channel = self.channel
         room = channel.outbox.room() if channel.flowing else PAUSED
+        if self.settled and channel.global_qos and channel.window.credit <= 0:
+            # It uses none of the channel's prefetch, but waits while others have used it up; replies pass no limiter.
+            return room if self is channel.reply_consumer else PAUSED
         if room > 0 and (self.bounds or channel.sized) and not self.settled:
             return ONE if self.may_take_more() and channel.fits(self) else PAUSED
         return room
