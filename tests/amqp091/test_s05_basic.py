@@ -8,7 +8,7 @@ from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import channel_of, confirming, with_queue
-from tests.harness.bench import ClientBench
+from tests.harness.bench import ClientBench, StoredBench
 
 from .peer import ClientChannel, Content, Peer
 
@@ -28,15 +28,55 @@ def test_s084_a_mandatory_message_without_a_queue_is_returned_before_it_is_confi
     assert ack == m.BasicAck(1, False)
 
 
-def test_s084_the_returns_of_a_read_come_before_its_confirms() -> None:
+def told(channel: ClientChannel, *publishes: tuple[str, BasicProperties]) -> list[str]:
+    """What a client hears of mandatory messages that come in one read: the numbers of confirms, and returned keys."""
+    peer, content = channel.peer, []
+    for key, properties in publishes:
+        method = m.BasicPublish("", key, True).encode()
+        wire.append_content(content, 1, method, properties.encode(), b"body", peer.front.wire.frame_max)
+    peer.send_bytes(b"".join(content))
+    heard: list[str] = []
+    for each in channel.all():
+        if isinstance(each, Content):
+            heard.append(f"return {each.method.routing_key}")
+        else:
+            name = type(each).__name__.removeprefix("Basic").lower()
+            heard.append(f"{name} {each.delivery_tag}{' multiple' if each.multiple else ''}")
+    return heard
+
+
+def test_s084_returns_and_confirms_of_a_read_keep_their_order() -> None:
     channel = confirming()
     channel.declare("q")
-    for key in ("a", "q", "b"):
-        channel.publish("", key, key.encode(), mandatory=True, settle=False)
-    channel.peer.bench.settle()
-    first, second, ack = channel.all()
-    assert [first.body, second.body] == [b"a", b"b"]
-    assert ack == m.BasicAck(3, True)
+    channel.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    keys = ("q", "q", "nowhere", "q", "full", "nobody", "nowhere")
+    assert told(channel, *((key, TEXT) for key in keys)) == [
+        "ack 2 multiple",
+        "return nowhere",
+        "ack 4 multiple",
+        "nack 5",
+        "return nobody",
+        "ack 6",
+        "return nowhere",
+        "ack 7",
+    ]
+
+
+@pytest.mark.parametrize("queue", ["classic", "quorum", "stream"])
+def test_s084_an_ack_that_waits_for_the_disk_does_not_come_with_a_return(queue: str) -> None:
+    bench = StoredBench()
+    channel = confirming(bench)
+    channel.declare("q", durable=True, arguments={"x-queue-type": queue})
+    channel.declare("transient")
+    bench.settle()
+    bench.store.held = True
+    lasting = BasicProperties(delivery_mode=2)
+    heard = told(channel, ("transient", TEXT), ("nowhere", TEXT), ("q", lasting), ("nowhere", TEXT))
+    assert heard == ["ack 1", "return nowhere", "return nowhere"]
+    assert told(channel, ("transient", TEXT), ("nowhere", TEXT)) == ["return nowhere"]
+    bench.store.land()
+    bench.settle()
+    assert channel.all()[-1] == m.BasicAck(6, True)
 
 
 def test_s084_a_mandatory_message_with_a_queue_is_not_returned() -> None:

@@ -221,6 +221,20 @@ def test_confirms_tell_what_was_unroutable_or_refused(channel: BlockingChannel):
     assert returned.body == b"3"
 
 
+def test_returns_and_confirms_of_one_write_keep_their_order(connect: Connect):
+    connection = connect()
+    channel = connection.channel()
+    channel.queue_declare("q", exclusive=True)
+    heard: list[str] = []
+    plain = channel._impl
+    plain.confirm_delivery(lambda frame: heard.append(f"ack {frame.method.delivery_tag}"))
+    plain.add_on_return_callback(lambda _, method, *rest: heard.append(f"return {method.routing_key}"))
+    for key in ("q", "nowhere", "q"):
+        plain.basic_publish("", key, b"body", mandatory=True)
+    work_until(connection, lambda: heard[-1:] == ["ack 3"], "the last confirm")
+    assert [each for each in heard if each != "ack 2"] == ["ack 1", "return nowhere", "ack 3"]
+
+
 def test_a_return_without_confirms_comes_to_the_callback(channel: BlockingChannel):
     returned: list[tuple[str, bytes]] = []
     channel.add_on_return_callback(

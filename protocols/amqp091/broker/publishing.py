@@ -55,6 +55,7 @@ class Publishing:
         "_last_facts",
         "_last_properties",
         "_last_publish",
+        "_marked",
         "_nacked",
         "_peer",
         "_read_in_vain",
@@ -86,6 +87,7 @@ class Publishing:
         self.tx: Transaction | None = None
         self._channel: Channel | None = channel  # None once it has ended
         self.confirmed = 0  # the last sequence number that was confirmed
+        self._marked = 0  # the last sequence number that was given to the broker to confirm
         self._nacked: deque[int] = deque()  # not sent yet
         self._announced = False  # on the broker's list of publishers for this settle
         self._targets = targets_of(self.client, "amqp091")
@@ -377,11 +379,22 @@ class Publishing:
         self.returned += 1
         self.broker.returned += 1
         method = m.BasicReturn(code, text, message.exchange, message.key)
+        if self.confirming:
+            self._confirm_those_before()
         if self._channel is not None:
             self._channel.send_content(method, *rendered(message))
 
+    def _confirm_those_before(self) -> None:
+        """Confirm what was published before a message that is returned, unless that waits for the disk: a client
+        that reads in order takes a return to be of the next message that is confirmed."""
+        journal = self.broker.journal
+        if journal is None or (self.confirmed == self._marked and not journal.dirty):
+            self.taken(self.published - 1)
+            self._marked = self.confirmed
+
     def mark(self) -> int:
         self._announced = self.persistent = False
+        self._marked = self.published
         return self.published
 
     def taken(self, mark: int) -> None:
