@@ -8,7 +8,7 @@ import pytest
 
 from leveret.protocols.amqp10.broker.publishing import AIMS_MAX, aims_of
 from leveret.protocols.amqp10.codec import performatives as p
-from tests.harness.bench import ClientBench
+from tests.harness.bench import ClientBench, StoredBench
 
 from .client import SETTLED, Sender
 from .controller import Control, in_tx
@@ -407,6 +407,41 @@ def test_s179_the_sender_of_a_deleted_queue_is_detached(bench: ClientBench) -> N
     assert other.publish(HELLO) == p.Released()
     declare(bench, "q")
     assert session.sender("/queues/q").publish(HELLO) == p.Accepted()
+
+
+@pytest.mark.parametrize("way", ["delete", "declare again", "expire", "auto-delete"])
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_s179_queues_of_all_types_end_their_senders_however_they_go(kind: str, way: str) -> None:
+    bench = StoredBench()
+    arguments = {"x-queue-type": kind}
+    if kind != "stream" and way == "expire":
+        arguments["x-expires"] = 1000  # type: ignore[assignment]
+    auto_delete = kind != "stream" and way == "auto-delete"
+    bench.host.declare_queue("q", durable=True, auto_delete=auto_delete, arguments=arguments)
+    bench.settle()
+    session = session_of(bench)
+    sender, silent = session.sender("/queues/q"), session.sender("/queues/q", "silent")
+    bench.store.held = True
+    answered = sender.send(p.Header(durable=True), HELLO)
+    if auto_delete:
+        session.receiver("/queues/q").detach()
+    elif "x-expires" in arguments:
+        bench.advance(1)
+    else:
+        bench.host.delete_queue(bench.queue("q"))
+    assert "q" not in bench.host.queues
+    if way == "declare again":
+        declare(bench, "q", durable=True, arguments=arguments)
+    bench.advance(0.02)
+    error = "amqp:resource-deleted queue 'q' in vhost '/' was deleted"
+    assert silent.refusal() == error
+    assert sender.detached is None  # before its message is answered, which waits for the disk
+    bench.store.held = False
+    while bench.store.given:
+        bench.store.land()
+    bench.advance(0.02)
+    assert sender.outcome(answered) == p.Accepted()
+    assert sender.refusal() == error
 
 
 def test_s179_a_sender_that_has_left_is_not_told(bench: ClientBench) -> None:

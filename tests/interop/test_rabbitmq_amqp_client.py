@@ -436,10 +436,16 @@ def publish_until_told(publisher: Publisher) -> None:
             publisher.publish(data(b"second"))
 
 
+@pytest.mark.parametrize(
+    "specification", [ClassicQueueSpecification, QuorumQueueSpecification, StreamSpecification]
+)
 def test_s179_a_publisher_whose_queue_is_deleted_is_detached(
-    rabbit_node: RunningNode, connection: Connection, management: Management
+    rabbit_node: RunningNode,
+    connection: Connection,
+    management: Management,
+    specification: type[ClassicQueueSpecification | QuorumQueueSpecification | StreamSpecification],
 ) -> None:
-    management.declare_queue(ClassicQueueSpecification(name="gone"))
+    management.declare_queue(specification(name="gone"))
     publisher = connection.publisher(AddressHelper.queue_address("gone"))
     publisher.publish(data(b"first"))
     host = rabbit_node.node.broker.virtual_hosts["/"]
