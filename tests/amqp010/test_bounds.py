@@ -413,13 +413,13 @@ def test_arguments_of_bindings_are_compared_without_going_through_them(
     session = session_of(ClientBench())
     session.declare("q")
     for number in range(5):
-        session.bind("q", "amq.match", "", {"n": number, "long": list(range(1000))})
+        session.bind("q", "amq.match", "", {"x-match": "all", "n": number, "long": list(range(1000))})
     walked: list[object] = []
     monkeypatch.setattr(
         declarations, "frozen", lambda arguments: walked.append(arguments) or exchange.frozen(arguments)
     )
     for number, no in ((3, False), (7, True)):
-        asked = {"n": number, "long": list(range(1000))}
+        asked = {"x-match": "all", "n": number, "long": list(range(1000))}
         told = session.call(c.ExchangeBound("amq.match", "q", None, asked))
         assert isinstance(told, c.ExchangeBoundResult)
         assert told.args_not_matched is no

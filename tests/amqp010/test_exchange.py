@@ -195,9 +195,9 @@ def test_bindings_of_every_type_route(session: ClientSession) -> None:
 def test_headers_are_compared_as_for_everybody(
     session: ClientSession, wanted: Value, sent: Value, matches: bool
 ) -> None:
-    """By value, whatever their width; without an x-match all of them; void asks whether there is one."""
+    """By value, whatever their width; void asks whether there is one."""
     session.declare("q")
-    session.bind("q", "amq.match", "k", {"h": wanted})
+    session.bind("q", "amq.match", "k", {"x-match": "all", "h": wanted})
     session.publish(
         "", b"it", exchange="amq.match", properties=c.MessageProperties(application_headers={"h": sent})
     )
@@ -230,6 +230,41 @@ def test_an_unknown_x_match_is_an_invalid_argument(session: ClientSession) -> No
     assert refused(session, command) == c.ERROR_CODE_INVALID_ARGUMENT
 
 
+@pytest.mark.parametrize("arguments", [None, {}, {"h": 1}, {"x-filter-jms-selector": "h = 1"}])
+@pytest.mark.parametrize("exchange", ["amq.match", "amq.headers", "declared"])
+def test_a_headers_binding_without_x_match_is_refused(
+    bench: ClientBench, session: ClientSession, exchange: str, arguments: dict[str, Value] | None
+) -> None:
+    session.declare("q")
+    session.exchange("declared", "headers")
+    command = c.ExchangeBind("q", exchange, "k", arguments)
+    assert refused(session, command) == c.ERROR_CODE_INTERNAL_ERROR
+    assert not bench.host.bindings_to(bench.queue("q"))
+
+
+@pytest.mark.parametrize("missing", ["queue", "permission"])
+def test_what_hinders_a_headers_binding_at_all_is_told_first(bench: ClientBench, missing: str) -> None:
+    session = session_of(bench, user=bench.user("eve"))
+    if missing == "permission":
+        session.declare("q")
+        bench.user("eve", read="")
+    code = NOT_FOUND if missing == "queue" else c.ERROR_CODE_UNAUTHORIZED_ACCESS
+    assert refused(session, c.ExchangeBind("q", "amq.match", "k", {"h": 1})) == code
+
+
+def test_a_headers_binding_of_another_protocol_needs_no_x_match(
+    bench: ClientBench, session: ClientSession
+) -> None:
+    session.declare("q")
+    host = bench.host
+    host.bind(host.exchange("amq.match"), bench.queue("q"), "k", {"h": 1})
+    for number in (1, 2):
+        headers = c.MessageProperties(application_headers={"h": number})
+        session.publish("", b"%d" % number, exchange="amq.match", properties=headers)
+    session.sync()
+    assert session.subscribe("q").bodies() == [b"1"]
+
+
 def test_a_binding_has_a_selector_as_in_qpid(session: ClientSession) -> None:
     session.declare("q")
     session.bind("q", "amq.topic", "a.#", {"x-filter-jms-selector": "h = 1"})
@@ -247,8 +282,8 @@ def test_unbinding_takes_all_bindings_with_the_key_and_does_not_mind_that_there_
 ) -> None:
     session.declare("q")
     for colour in ("red", "blue"):
-        session.bind("q", "amq.match", "k", {"colour": colour})
-    session.bind("q", "amq.match", "other", {"colour": "red"})
+        session.bind("q", "amq.match", "k", {"x-match": "all", "colour": colour})
+    session.bind("q", "amq.match", "other", {"x-match": "all", "colour": "red"})
     for _ in range(2):
         session.call(c.ExchangeUnbind("q", "amq.match", "k"))
         assert [each.key for each in bench.host.bindings_to(bench.queue("q"))] == ["other"]
@@ -256,6 +291,7 @@ def test_unbinding_takes_all_bindings_with_the_key_and_does_not_mind_that_there_
 
 # Bound?
 
+RED = {"x-match": "all", "colour": "red"}
 KEY, QUEUE, ARGS = "key_not_matched", "queue_not_matched", "args_not_matched"
 
 
@@ -275,8 +311,9 @@ KEY, QUEUE, ARGS = "key_not_matched", "queue_not_matched", "args_not_matched"
         ({"exchange": "amq.direct", "queue": "used", "binding_key": "of other"}, KEY),
         ({"exchange": "amq.fanout", "queue": "used", "binding_key": "whatever"}, ""),
         ({"exchange": "amq.fanout", "queue": "idle"}, QUEUE),
-        ({"exchange": "amq.match", "queue": "used", "arguments": {"colour": "red"}}, ""),
-        ({"exchange": "amq.match", "queue": "used", "arguments": {"colour": "blue"}}, ARGS),
+        ({"exchange": "amq.match", "queue": "used", "arguments": RED}, ""),
+        ({"exchange": "amq.match", "queue": "used", "arguments": {**RED, "colour": "blue"}}, ARGS),
+        ({"exchange": "amq.match", "queue": "used", "arguments": {"colour": "red"}}, ARGS),
         ({"exchange": "amq.direct", "queue": "used", "arguments": {"ignored": 1}}, ""),
         ({"exchange": "nowhere"}, "exchange_not_found"),
         ({"exchange": "nowhere", "queue": "nowhere"}, "exchange_not_found queue_not_found"),
@@ -295,7 +332,7 @@ def test_bound_says_what_is_not(session: ClientSession, asked: dict[str, object]
     session.bind("used", "amq.direct", "k")
     session.bind("other", "amq.direct", "of other")
     session.bind("used", "amq.fanout")
-    session.bind("used", "amq.match", "m", {"colour": "red"})
+    session.bind("used", "amq.match", "m", RED)
     assert bound(session, **asked) == no
 
 

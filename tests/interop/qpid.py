@@ -33,7 +33,6 @@ NOT_SERVED: Final = {  # tests, and why we do not pass them
     "stats.*": QMF,
     "threshold.*": QMF,
     "message.MessageTests.test_ack": QMF,
-    "exchange.ExchangeTests.testHeadersBindNoMatchArg": "binds without x-match, which means all",
     "msg_groups.*.test_default_group_id": QMF,
     "msg_groups.*.test_move_*": QMF,
     "msg_groups.*.test_purge_*": QMF,

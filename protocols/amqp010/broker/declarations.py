@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.errors import PreconditionFailed, no_exchange
 from leveret.exchanges.exchange_type import Binding, LooksAt
+from leveret.exchanges.headers import Headers
 from leveret.protocols.amqp010.broker.arguments import (
     ALTERNATE_EXCHANGE,
     core_arguments,
@@ -137,6 +138,14 @@ def exchange_bind(session: ServedSession, id: Id, command: c.ExchangeBind) -> No
     queue = _required(command.queue, "queue", c.ERROR_CODE_INVALID_ARGUMENT, 1)
     exchange = _required(command.exchange, "exchange", c.ERROR_CODE_INVALID_ARGUMENT, 2)
     key, arguments = command.binding_key or "", table(command.arguments or {})
+    source = session.host.exchanges.get(exchange)
+    if source is not None and isinstance(source.type, Headers) and "x-match" not in arguments:
+        session.client.bindings(
+            exchange, queue, False, key
+        )  # raises what hinders the client from binding at all
+        # The code is that of both brokers of Apache Qpid, which their clients' tests ask for.
+        why = f"a binding to '{exchange}', an exchange of type headers, needs the argument x-match"
+        raise SessionError(c.ERROR_CODE_INTERNAL_ERROR, why, 4)
     try:
         session.client.bind(exchange, queue, False, key, arguments)
     except PreconditionFailed as fault:  # the exchange type rejects the arguments
