@@ -45,6 +45,7 @@ class CountedQueue(StoredQueue):
         "refused",
         "settling",
         "unsettled",
+        "unsettled_bytes",
     )
 
     def __init__(self, virtual_host: QueueHost, name: str) -> None:
@@ -53,6 +54,7 @@ class CountedQueue(StoredQueue):
         self.ready = 0  # messages waiting
         self.ready_bytes = 0  # of their bodies
         self.unsettled = 0  # messages delivered and not answered
+        self.unsettled_bytes = 0  # of their bodies
         self.present: QueueObserver | None = None  # told of messages that come back and leave
         self.came_back = False  # a message has come back, and may wait here to be redelivered
         self.bounded = False  # it has given messages to consumers with bounds on what they have not answered
@@ -85,16 +87,18 @@ class CountedQueue(StoredQueue):
             self.delivered_settled += count
             self.forget(deliveries)
         else:
-            now = self.settling.now
+            now, octets = self.settling.now, 0
             for delivery in deliveries:
                 delivery.consumer = consumer
                 delivery.given_at = now
+                octets += delivery.message.size
             self.unsettled += count
+            self.unsettled_bytes += octets
             if consumer.bounds:
                 self.bounded = True
-                octets = sum([weight(delivery.message) for delivery in deliveries])
+                weighed = sum([weight(delivery.message) for delivery in deliveries])
                 for bound in consumer.bounds:
-                    bound.octets += octets
+                    bound.octets += weighed
         consumer.deliver(deliveries)
         if (tracer := self.virtual_host.tracer) is not None:
             tracer.delivered(self, consumer.facts(), deliveries)
@@ -112,6 +116,7 @@ class CountedQueue(StoredQueue):
         else:
             delivery.given_at = self.settling.now
             self.unsettled += 1
+            self.unsettled_bytes += delivery.message.size
         if (tracer := self.virtual_host.tracer) is not None:
             tracer.delivered(self, tracer.asking(), (delivery,))
         self.touch()
@@ -135,6 +140,7 @@ class CountedQueue(StoredQueue):
         if self.bounded:
             self.answered((delivery,))
         self.unsettled -= 1
+        self.unsettled_bytes -= delivery.message.size
         self.accepted += 1
         if delivery.stored and self.journal is not None:
             self.journal.settled.append(delivery)
@@ -145,7 +151,11 @@ class CountedQueue(StoredQueue):
         """Accept several deliveries, all of this queue."""
         if self.bounded:
             self.answered(deliveries)
+        octets = 0
+        for delivery in deliveries:
+            octets += delivery.message.size
         self.unsettled -= len(deliveries)
+        self.unsettled_bytes -= octets
         self.accepted += len(deliveries)
         self.forget(deliveries)
 
@@ -162,19 +172,22 @@ class CountedQueue(StoredQueue):
         """Called for settled deliveries where something waits for answers (`bounded`)."""
         answered(deliveries)
 
-    def accepted_elsewhere(self, count: int) -> None:
-        """Count unsettled messages as accepted that the store records apart from the queue."""
+    def accepted_elsewhere(self, count: int, octets: int) -> None:
+        """Count unsettled messages as accepted that the store records apart from the queue, and their bytes."""
         self.unsettled -= count
+        self.unsettled_bytes -= octets
         self.accepted += count
 
-    def not_accepted(self) -> None:
-        """Count a message as unsettled again that was counted as accepted when it was sent."""
+    def not_accepted(self, octets: int) -> None:
+        """Count a message of so many bytes as unsettled again that was counted as accepted when it was sent."""
         self.accepted -= 1
         self.unsettled += 1
+        self.unsettled_bytes += octets
 
-    def lost(self, count: int) -> None:
-        """Subtract unsettled messages that are neither accepted nor come back."""
+    def lost(self, count: int, octets: int) -> None:
+        """Subtract unsettled messages that are neither accepted nor come back, and their bytes."""
         self.unsettled -= count
+        self.unsettled_bytes -= octets
 
     def renew(self, delivery: Delivery) -> None:
         """Begin the time anew in which a delivery has to be answered."""

@@ -125,7 +125,7 @@ class LastValueQueue(WorkQueue):
         waiting = self._newest.get(self._value_of(delivery.message))
         if waiting is not None and waiting.position > delivery.position:
             self.answered((delivery,))
-            self.lost(1)
+            self.lost(1, delivery.message.size)
             self.forget((delivery,))
         else:
             super().release(delivery, failed, redelivered, until)

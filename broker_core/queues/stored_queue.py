@@ -73,8 +73,8 @@ class StoredQueue(Sink):
         """
         return []
 
-    def set_aside(self, count: int, position: int) -> None:
-        """Count restored messages, all below `position`, that a guest holds. Called at a start."""
+    def set_aside(self, count: int, octets: int, position: int) -> None:
+        """Count restored messages, all below `position`, that a guest holds, and their bytes. Called at a start."""
         raise Unsupported(f"{self.described} does not set messages aside")
 
     def on_disk(self) -> tuple[int, int]:

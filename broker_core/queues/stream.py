@@ -297,27 +297,30 @@ class StreamQueue(Queue):
     ) -> None:
         """Count off a delivery; the message is still in the log."""
         self.answered((delivery,))
-        self.lost(1)
+        self.lost(1, delivery.message.size)
         if self.groups is not None:
             self.groups.answered(delivery, comes_back=True)
 
     def reject(self, delivery: Delivery) -> None:
         """Count off a delivery; the message stays in the log for other readers."""
         self.answered((delivery,))
-        self.lost(1)
+        self.lost(1, delivery.message.size)
         if self.groups is not None:
             self.groups.answered(delivery)
 
     def accept(self, delivery: Delivery) -> None:
         self.answered((delivery,))
-        self.accepted_elsewhere(1)
+        self.accepted_elsewhere(1, delivery.message.size)
         if self.groups is not None:
             self.groups.answered(delivery)
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
         if self.bounded:
             self.answered(deliveries)
-        self.accepted_elsewhere(len(deliveries))
+        octets = 0
+        for delivery in deliveries:
+            octets += delivery.message.size
+        self.accepted_elsewhere(len(deliveries), octets)
         if self.groups is not None:
             for delivery in deliveries:
                 self.groups.answered(delivery)

@@ -288,6 +288,7 @@ class WorkQueue(LanedQueue):
             self.touch()
         self.delivered += 1
         self.unsettled += 1
+        self.unsettled_bytes += delivery.message.size
         delivery.given_at = self.settling.now
         if self.present is not None:
             self.present.acquired(delivery)
@@ -299,6 +300,7 @@ class WorkQueue(LanedQueue):
         if self.bounded:
             self.answered((delivery,))
         self.unsettled -= 1
+        self.unsettled_bytes -= delivery.message.size
         if self.deleted:
             self.die(delivery, DELETED)
             return
@@ -334,7 +336,7 @@ class WorkQueue(LanedQueue):
             sent.redelivered,
             sent.attempts,
         )  # the store forgets the one sent
-        self.not_accepted()
+        self.not_accepted(delivery.message.size)
         WorkQueue.take_back(self, delivery)
 
     def hand_back(self, delivery: Delivery) -> None:
@@ -361,6 +363,7 @@ class WorkQueue(LanedQueue):
         if self.bounded:
             self.answered((delivery,))
         self.unsettled -= 1
+        self.unsettled_bytes -= delivery.message.size
         if self.deleted:
             self.forget((delivery,))
         else:
@@ -368,8 +371,9 @@ class WorkQueue(LanedQueue):
 
     # Only this class changes the counts of waiting messages: where it moves single ones, and in these methods.
 
-    def set_aside(self, count: int, position: int) -> None:
+    def set_aside(self, count: int, octets: int, position: int) -> None:
         self.unsettled += count
+        self.unsettled_bytes += octets
         self.go_on_from(position)
 
     def give_back_unseen(self, delivery: Delivery) -> None:

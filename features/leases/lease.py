@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.catalogue import LEASE
@@ -142,8 +142,9 @@ class Lease:
         if settled > found.next:  # offsets that were used will be used again
             self.incarnation = secrets.token_hex(8)
             self._keep()
-        self.queue.set_aside(self.messages, found.sequences.get(POSITION, 0))
-        self._sizes.add(self.first, found.next, found.octets * self.messages // max(1, found.messages))
+        octets = found.octets * self.messages // max(1, found.messages)
+        self.queue.set_aside(self.messages, octets, found.sequences.get(POSITION, 0))
+        self._sizes.add(self.first, found.next, octets)
 
     def _keep(self) -> None:
         catalogue = self.queue.settling.catalogue
@@ -221,22 +222,34 @@ class Lease:
         """Accept the messages below an offset. Raises Busy during a release."""
         self._require_no_release()
         if until > self.first:
-            self.queue.accepted_elsewhere(until - self.first)
-            self.advance(until)
+            count = until - self.first
+            self.queue.accepted_elsewhere(count, self.advance(until))
         self._is_used()
 
     def pass_over(self, until: int) -> None:
         """Skip the messages below an offset, which are lost: neither in the lease nor in the queue."""
         if until > self.first:
-            self.queue.lost(until - self.first)
-            self.advance(until)
+            count = until - self.first
+            self.queue.lost(count, self.advance(until))
 
-    def advance(self, until: int) -> None:
-        """Drop the messages below an offset from the lease."""
+    def put_back(self, portion: Sequence[Delivery]) -> None:
+        """Let the first messages of the lease wait in their queue again."""
+        octets = 0
+        for delivery in portion:
+            self.queue.take_back(delivery)
+            octets += delivery.message.size
+        self.queue.lost(
+            0, self.advance(self.first + len(portion)) - octets
+        )  # what the lease has them down for
+
+    def advance(self, until: int) -> int:
+        """Drop the messages below an offset from the lease, and return their bytes, roughly."""
+        before = self._sizes.total
         self.first = until
         self._sizes.drop_until(until)
         self.log.note(SETTLED, until)
         self.log.drop_until(until)
+        return before - self._sizes.total
 
     def release(self, then: Then, for_good: bool = False) -> Release:
         """Put unsettled messages back, marked as redelivered. `for_good`: then end the lease. Raises Busy."""

@@ -140,11 +140,9 @@ class Release(Publisher):
     def _put_back(self) -> None:
         lease, end = self._lease, self._at + PORTION
         portion = self._deliveries[self._at : end]
-        for delivery in portion:
-            lease.queue.take_back(delivery)
+        lease.put_back(portion)
         self._at = end
         self.released += len(portion)
-        lease.advance(lease.first + len(portion))
 
     def _encodings(self) -> Callable[[str], Encoding | None]:
         """Return a function from a name to an encoding. Without a store, those of the messages in memory are used."""

@@ -189,7 +189,7 @@ class Prepared:
 
     def _take_again(self, queue: Queue, position: int, message: Message) -> None:
         delivery = delivery_at(position, message, queue)
-        queue.set_aside(1, delivery.position + 1)
+        queue.set_aside(1, message.size, delivery.position + 1)
         self.branch.accepted.append(delivery)
 
 

@@ -110,6 +110,8 @@ def must_balance(bench: ClientBench) -> None:
         waiting = list(queue.waiting())
         assert queue.ready == len(waiting)
         assert queue.ready_bytes == sum(delivery.message.size for delivery in waiting)
+        assert queue.unsettled_bytes >= 0
+        assert queue.unsettled or not queue.unsettled_bytes
         assert queue.expiring == sum(delivery.expires_at != NEVER for delivery in waiting)
         assert not queue.touched
     broker = bench.broker

@@ -141,6 +141,17 @@ def test_dead_letters_that_are_held_are_told() -> None:
     assert found["leveret_queue_messages_dead_lettered_confirmed_total", of_q] == 1
 
 
+def test_bytes_of_unacknowledged_messages_are_told() -> None:
+    stand = Stand()
+    queue = stand.queue("q")
+    stand.publish("q", b"12", b"345")
+    assert queue.take_one(settled=False) is not None
+    found = stand.scrape("/metrics/per-object")
+    of_q = named(vhost="/", queue="q")
+    names = ("messages_ready_bytes", "messages_unacked_bytes", "messages_bytes")
+    assert [found[f"rabbitmq_queue_{name}", of_q] for name in names] == [3, 2, 5]
+
+
 def test_sums_do_not_fall_when_what_was_counted_goes() -> None:
     stand = busy()
     before = stand.scrape()

@@ -398,6 +398,7 @@ class Messaging(World):
                 assert abs(late_s) < ROUNDED_S, f"{body!r} would expire {late_s:.3f} s late"
         assert queue.ready == len(waiting), f"'{name}' counts {queue.ready}, and holds {len(waiting)}"
         assert queue.unsettled == out, f"'{name}' counts {queue.unsettled} that are out, not {out}"
+        assert out or not queue.unsettled_bytes, f"'{name}' counts {queue.unsettled_bytes} bytes of none"
         assert isinstance(queue, WorkQueue)
         later = sum(record.due > now for record in line if record.holder is None)
         assert queue.delayed == later, f"'{name}' counts {queue.delayed} that wait, not {later}"

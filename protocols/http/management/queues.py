@@ -79,7 +79,8 @@ def memory(queue: Queue) -> int:
     """Return about how many bytes of memory the queue takes: bodies that are there, and so much for each message."""
     away, away_octets = queue.on_disk()
     messages = queue.ready - away + queue.unsettled + queue.delayed
-    return QUEUE_OCTETS + messages * MESSAGE_OCTETS + queue.ready_bytes - away_octets + queue.later.octets
+    bodies = queue.ready_bytes - away_octets + queue.unsettled_bytes + queue.later.octets
+    return QUEUE_OCTETS + messages * MESSAGE_OCTETS + bodies
 
 
 def head_timestamp(queue: Queue) -> int | None:
@@ -143,11 +144,12 @@ QUEUE: Final[Fields[Queue]] = {
     "head_message_timestamp": head_timestamp,
     "idle_since": idle_since,
     "memory": memory,
-    "message_bytes": lambda queue: queue.ready_bytes,
+    "message_bytes": lambda queue: queue.ready_bytes + queue.unsettled_bytes,
     "message_bytes_dlx": dead_letter_octets,
     "message_bytes_delayed": lambda queue: queue.later.octets,
     "message_bytes_paged_out": lambda queue: queue.on_disk()[1],
     "message_bytes_ready": lambda queue: queue.ready_bytes,
+    "message_bytes_unacknowledged": lambda queue: queue.unsettled_bytes,
     "messages": lambda queue: queue.ready + queue.unsettled + queue.delayed + queue.unreadable,
     "messages_dlx": dead_letters,
     "messages_delayed": lambda queue: queue.delayed,

@@ -16,6 +16,35 @@ from tests.harness.bench import CoreBench, message
 # Turns and credit.
 
 
+@pytest.mark.parametrize("queue_type", ["classic", "quorum", "stream"])
+def test_bytes_of_unsettled_messages_are_counted(bench: CoreBench, queue_type: str) -> None:
+    queue = bench.host.declare_queue("q", durable=True, arguments={"x-queue-type": queue_type})
+    consumer = FakeConsumer(queue, credit=4)
+    bench.publish("q", b"a", b"bb", b"ccc", b"dddd", b"eeeee")
+    waits = 15 if queue_type == "stream" else 5
+    assert (queue.unsettled_bytes, queue.ready_bytes) == (10, waits)
+    one, two, three, four = consumer.held
+    queue.accept(one)
+    assert queue.unsettled_bytes == 9
+    queue.release(two)
+    assert queue.unsettled_bytes == 7
+    queue.reject(three)
+    assert queue.unsettled_bytes == 4
+    queue.accept_run([four])
+    assert (queue.unsettled, queue.unsettled_bytes) == (0, 0)
+
+
+def test_bytes_that_a_consumer_without_answers_could_not_send_are_counted_once(
+    bench: CoreBench, queue: Queue
+) -> None:
+    consumer = FakeConsumer(queue, settled=True)
+    bench.publish("q", b"abc")
+    assert (queue.unsettled_bytes, queue.ready_bytes) == (0, 0)
+    consumer.credit = 0
+    queue.unsend(consumer.got[0], settled=True)
+    assert (queue.unsettled_bytes, queue.ready_bytes) == (0, 3)
+
+
 def test_messages_come_out_in_the_order_they_came_in(bench: CoreBench) -> None:
     consumer = FakeConsumer(bench.queue())
     bench.publish("q", b"a", b"b")

@@ -12,10 +12,10 @@ from tests.sources import FOLDERS, ROOT
 SEARCHED = [*FOLDERS, "examples"]
 # By class, what it counts for itself and for all kinds of queues that derive from it.
 OWNED = {
-    "CountedQueue": {"unsettled", "accepted", "delivered", "delivered_settled"}
+    "CountedQueue": {"unsettled", "unsettled_bytes", "accepted", "delivered", "delivered_settled"}
     | {"redelivered", "refused", "fetched", "fetched_settled", "fetched_none"},
     "LanedQueue": {"ready", "ready_bytes", "expiring", "position", "published"},
-    "WorkQueue": {"ready", "ready_bytes", "expiring", "unsettled", "delivered"},
+    "WorkQueue": {"ready", "ready_bytes", "expiring", "unsettled", "unsettled_bytes", "delivered"},
     "StreamQueue": {"ready", "ready_bytes", "published"},
 }
 COUNTS = frozenset().union(*OWNED.values())

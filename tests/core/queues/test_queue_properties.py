@@ -415,6 +415,12 @@ class QueueMachine(RuleBasedStateMachine):
         assert queue.ready_bytes == sum(item.size for item in model.waiting)
         assert queue.expiring == sum(item.expires_at != NEVER for item in model.waiting)
         assert queue.unsettled == sum(len(taker.held) for taker in model.takers) + len(model.fetched)
+        held = [
+            item
+            for items in (*(each.held for each in model.takers), model.fetched)
+            for item in items.values()
+        ]
+        assert queue.unsettled_bytes == sum(item.size for item in held)
         assert queue.accepted == ends[ACCEPTED]
         assert queue.refused == ends[REFUSED]
         assert queue.published == queue.position == self.messages - self.first - ends[REFUSED]

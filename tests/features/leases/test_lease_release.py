@@ -150,6 +150,21 @@ def test_nothing_is_reserved_or_settled_while_all_is_released(bench: CoreBench) 
     assert reader.reserve().bodies() == "a b c"
 
 
+def test_the_bytes_of_reserved_messages_are_unsettled_until_they_are_settled_or_back(
+    bench: CoreBench,
+) -> None:
+    """Those of a part of a lease are an estimate; in the end nothing of it is left."""
+    queue = filled(bench, b"x", b"y" * 1000, b"z" * 9)
+    reader = Leased(queue).reserve()
+    assert (queue.ready_bytes, queue.unsettled_bytes) == (0, 1010)
+    reader.settle(1)
+    assert 0 < queue.unsettled_bytes < 1010
+    reader.release()
+    assert (queue.ready_bytes, queue.unsettled_bytes) == (1009, 0)
+    reader.reserve().settle(reader.lease.log.next)
+    assert (queue.ready, queue.unsettled, queue.unsettled_bytes) == (0, 0, 0)
+
+
 def test_a_release_ends_a_reservation() -> None:
     reader = Leased(filled(CoreBench())).reserve(2)
     reader.reserve(5, begin=2, wait_s=9.0)

@@ -25,7 +25,7 @@ SHAPES: Final = {
         "name node operator_policy policy recoverable_slaves reductions reductions_details "
         "single_active_consumer_tag state type vhost",
         f"{ERLANG} backing_queue_status "
-        "message_bytes_persistent message_bytes_ram message_bytes_unacknowledged messages_persistent "
+        "message_bytes_persistent message_bytes_ram messages_persistent "
         "messages_ready_ram messages_unacknowledged_ram recoverable_slaves",
         "dead_letters_wait message_bytes_delayed message_bytes_dlx messages_delayed messages_dlx next_delayed_at "
         "messages_unreadable warnings",

@@ -98,6 +98,37 @@ def test_a_queue_tells_what_monitors_read(lobby: Lobby) -> None:
     assert told()[0] is None
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_the_bytes_of_a_queue_are_those_of_waiting_and_of_unacknowledged_messages(
+    lobby: Lobby, kind: str
+) -> None:
+    channel = lobby.client().channel()
+    channel.declare("q", durable=True, arguments={"x-queue-type": kind})
+
+    def told() -> list[Json]:
+        lobby.settle()
+        queue = lobby.get("/api/queues/%2F/q")
+        return [queue[f"message_bytes{name}"] for name in ("", "_ready", "_unacknowledged")]
+
+    for size in (1, 10, 100, 1000):
+        channel.publish("", "q", b"x" * size)
+    assert told() == [1111, 1111, 0]
+    channel.does(m.BasicQos(0, 2, False))
+    channel.consume("q", "t")
+    assert told() == [1111, 1100, 11]
+    channel.get("q", no_ack=False)
+    assert told() == [1111, 1000, 111]
+    channel.get("q")
+    assert told() == [111, 0, 111]
+    channel.ack(1)
+    assert told() == [110, 0, 110]
+    channel.does(m.BasicCancel("t"))
+    channel.nack(3)
+    assert told() == [110, 100, 10]
+    channel.nack(2, requeue=False)
+    assert told() == [100, 100, 0]
+
+
 def test_permissions_hold_for_queues(lobby: Lobby) -> None:
     assert lobby.ask("PUT", f"{Q}/mine", user="clerk").status == 201
     assert lobby.ask("PUT", f"{Q}/yours", user="clerk").status == 401

@@ -78,6 +78,10 @@ const details = (found, host, name) =>
     ["For later", found.messages_delayed > 0 && count(found.messages_delayed)],
     ["Dead letters held", found.messages_dlx > 0 && held(found)],
     ["Cannot be read", found.messages_unreadable > 0 && unreadable(found, host, name)],
+    [
+      "Unacknowledged bodies",
+      found.message_bytes_unacknowledged > 0 && octets(found.message_bytes_unacknowledged),
+    ],
     ["Bodies", Number.isFinite(found.message_bytes) && octets(found.message_bytes)],
     ["In memory", Number.isFinite(found.message_bytes_ram) && octets(found.message_bytes_ram)],
     ["Policy", found.policy],
