@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from struct import pack
 from typing import Final
 
 import trio
@@ -157,6 +158,19 @@ def transactions(port: int, web: int) -> None:
     client.socket.close()
 
 
+def bodies(port: int, web: int) -> None:
+    """Begin a large message on each of many channels, and leave it there."""
+    client = Wire(port)
+    for channel in range(2, 1000):
+        client.send(channel, m.ChannelOpen())
+    for channel in range(2, 1000):
+        client.send(channel, m.BasicPublish("amq.fanout", ""))
+        client.socket.sendall(wire.header_frame(channel, 60, 16_000_000, b"\x00\x00"))
+        body = bytes(100_000)
+        client.socket.sendall(pack(">BHI", m.FRAME_BODY, channel, len(body)) + body + b"\xce")
+    client.socket.close()
+
+
 ATTACKS: Final[dict[str, Callable[[int, int], None]]] = {
     each.__name__: each
     for each in (
@@ -171,6 +185,7 @@ ATTACKS: Final[dict[str, Callable[[int, int], None]]] = {
         definitions,
         pages,
         transactions,
+        bodies,
     )
 }
 

@@ -28,6 +28,7 @@ class ConnectionFacts:
     frame_max: int = 0  # bytes
     heartbeat_s: float = 0.0  # 0: none
     channels: int = 0  # that are open
+    unfinished_bytes: int = 0  # held of messages that have come in part
     container_id: str | None = None  # of the client, in AMQP 1.0
 
 

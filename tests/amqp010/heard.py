@@ -60,6 +60,12 @@ class Ear(Reader):
     def _on_too_large(self, channel: int, size: int) -> None:
         self.large.append((channel, size))
 
+    def _on_begun(self, channel: int, transfer: c.MessageTransfer) -> None:
+        pass
+
+    def _on_too_many(self, channel: int) -> None:
+        self.large.append((channel, self.unfinished.size))
+
     def _on_framing_error(self, why: str) -> None:
         assert not self.lost, "told twice"
         self.lost = why

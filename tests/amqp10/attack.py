@@ -291,7 +291,7 @@ def must_be_bounded(attacker: Peer) -> None:
     machine = attacker.front.wire
     tuning = machine.tuning
     assert machine._tail_size <= tuning.frame_size_max
-    assert machine.partial_size <= tuning.partial_size_max
+    assert machine.unfinished.size <= machine.unfinished.size_max
     assert len(machine.sessions) + len(machine._ending) <= tuning.channel_max + 1
     unfinished = 0
     for session in machine.sessions.values():
@@ -305,7 +305,7 @@ def must_be_bounded(attacker: Peer) -> None:
             else:
                 unsettled += len(link.unsettled)
         assert len(session.sending.unsettled) == unsettled
-    assert machine.partial_size == unfinished
+    assert machine.unfinished.size == unfinished
 
 
 attack: Final = Attack(

@@ -204,7 +204,7 @@ class Crowd:
             assert all(link.unanswered >= 0 for link in incoming)
             assert len(session.detaching) + len(session.links) <= TUNING["handle_max"] + 1
             unfinished += sum(len(link._unfinished.body) for link in incoming if link._unfinished is not None)
-        assert connection.partial_size == unfinished
+        assert connection.unfinished.size == unfinished
 
 
 # What the peer says.
@@ -413,4 +413,4 @@ def test_any_performatives_in_any_order_are_never_an_exception_and_the_books_bal
     assert calls["closed"] == 1
     assert calls["ended"] == calls["begin"]
     assert calls["detached"] == calls["attached_incoming"] + calls["attached_outgoing"]
-    assert crowd.peer.connection.partial_size == 0
+    assert crowd.peer.connection.unfinished.size == 0

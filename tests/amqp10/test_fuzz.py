@@ -316,4 +316,4 @@ def test_a_message_that_never_ends_is_kept_up_to_the_largest_one():
         attacker.read()
     [detach] = attacker.taken(p.Detach)
     assert detach.error.condition == p.LINK_MESSAGE_SIZE_EXCEEDED
-    assert attacker.front.wire.partial_size == 0
+    assert attacker.front.wire.unfinished.size == 0

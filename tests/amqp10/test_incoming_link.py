@@ -199,7 +199,7 @@ def test_a_message_may_come_in_any_pieces(pieces: list[bytes], repeating: bool) 
         more = place < len(pieces) - 1
         peer.says(transfer(5 if first else None, piece, tag=b"t" if first else None, more=more))
     assert peer.called() == [message(5, b"".join(pieces), tag=b"t")]
-    assert peer.connection.partial_size == 0
+    assert peer.connection.unfinished.size == 0
 
 
 def test_messages_of_different_links_may_be_mixed() -> None:
@@ -252,7 +252,7 @@ def test_an_aborted_message_is_forgotten() -> None:
         transfer(2, b"d"),
     )
     assert peer.called() == [message(2, b"d")]
-    assert peer.connection.partial_size == 0
+    assert peer.connection.unfinished.size == 0
     assert peer.incoming.unanswered == 1
 
 
@@ -272,9 +272,9 @@ def test_an_aborted_message_is_settled_whatever_was_said_of_it(mode: int, settle
 def test_a_part_of_a_message_is_forgotten_with_its_receiving() -> None:
     for last in (p.Detach(handle=0, closed=True), p.End()):
         peer = receiving().says(transfer(0, b"abc", more=True))
-        assert peer.connection.partial_size == 3
+        assert peer.connection.unfinished.size == 3
         peer.says(last)
-        assert peer.connection.partial_size == 0
+        assert peer.connection.unfinished.size == 0
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2])
@@ -310,7 +310,7 @@ def test_s172_a_message_above_the_maximum_ends_the_link_as_soon_as_it_is(pieces:
     assert peer.called() == [("detached", "in", False)]
     peer.says(transfer(None, bytes(5), more=False))  # what is under way is dropped
     assert peer.hears_all() == []
-    assert peer.connection.partial_size == 0
+    assert peer.connection.unfinished.size == 0
 
 
 def test_s172_a_message_of_the_maximum_is_taken() -> None:
@@ -329,8 +329,8 @@ def test_no_maximum_is_none() -> None:
 
 def test_unfinished_messages_of_all_links_together_are_bounded() -> None:
     tuning = Tuning(message_size_max=1000)
-    tuning.partial_size_max = 2500
     peer = begun(tuning)
+    peer.connection.unfinished.size_max = 2500
     for handle in range(3):
         peer.says(sender(str(handle), handle=handle))
     peer.outbox.take()
@@ -341,9 +341,9 @@ def test_unfinished_messages_of_all_links_together_are_bounded() -> None:
         "amqp:resource-limit-exceeded",
         "unfinished messages of the connection exceed 2500 octets",
     )
-    assert peer.connection.partial_size == 2000
+    assert peer.connection.unfinished.size == 2000
     peer.says(transfer(None, b"", handle=0, tag=None))
-    assert peer.connection.partial_size == 1000
+    assert peer.connection.unfinished.size == 1000
 
 
 def test_a_large_message_in_many_small_transfers_does_not_take_for_ever() -> None:

@@ -89,6 +89,10 @@ class Publishing:
         if facts.durable:
             self._session.persistent = True
 
+    def check(self, transfer: c.MessageTransfer) -> None:
+        """Check the destination of a message whose content is still to come, as `publish` does. Raises Failure."""
+        self._aim(transfer)
+
     def _aim(self, transfer: c.MessageTransfer) -> PublishTarget:
         """Return the checked target of a transfer. Raises what the checks raise (S046, S047, S087)."""
         name = transfer.destination or ""

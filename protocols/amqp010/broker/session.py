@@ -142,6 +142,13 @@ class ServedSession(SessionOwner, Publisher):
 
     # Input from the peer.
 
+    def on_begun(self, transfer: MessageTransfer) -> None:
+        try:
+            self.publishing.check(transfer)
+        except Failure as failure:
+            self.broker.settle()
+            raise refusal(failure) from None
+
     def on_transfer(
         self, id: Id, transfer: MessageTransfer, header: bytes | None, body: bytes | None, sync: bool
     ) -> None:

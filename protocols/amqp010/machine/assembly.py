@@ -50,6 +50,7 @@ class Assembly:
 
     __slots__ = (
         "_flags",
+        "begun",
         "body",
         "channel",
         "command",
@@ -79,6 +80,7 @@ class Assembly:
         self._flags = 0  # of the open segment
         # One growing array, not a list of parts: a million tiny frames must not cost more than their bytes.
         self.parts = bytearray()
+        self.begun = False  # its content has come in part, and may be published
         self.passing = False  # ignoring everything until the command ends
         self.command: Command | None = None
         self.sync = False

@@ -33,9 +33,10 @@ from leveret.protocols.amqp010.machine.contract import (
 )
 from leveret.protocols.amqp010.machine.greeting import HEADER, recognise
 from leveret.protocols.amqp010.machine.reader import Reader
-from leveret.protocols.amqp010.machine.session import Session
+from leveret.protocols.amqp010.machine.session import Session, transfer_begun
 from leveret.protocols.shared.machine.contract import Wait, Writer
 from leveret.protocols.shared.machine.states import ENDING, State
+from leveret.protocols.shared.machine.unfinished import STALLED_S
 
 __all__ = ["AmqpError", "Connection", "State"]
 
@@ -129,7 +130,8 @@ class Connection(Reader):
     # Callbacks of the reader.
 
     def _may_assemble(self, channel: int) -> bool:
-        return channel in self.sessions
+        session = self.sessions.get(channel)
+        return session is not None and not session.ended
 
     def _on_greeting(self, octets: bytes) -> bool:
         self.outbox.write(HEADER)
@@ -168,6 +170,12 @@ class Connection(Reader):
         if self.handler.is_enough():
             self.halted = True
 
+    def _on_begun(self, channel: int, transfer: c.MessageTransfer) -> None:
+        session = self.sessions.get(channel)
+        if session is not None:
+            self._heard[channel] = None
+            transfer_begun(session, transfer)
+
     def _on_malformed(self, channel: int, track: int, error: MalformedError) -> None:
         if track == c.TRACK_CONTROL:
             self.fail(AmqpError(c.CLOSE_CODE_FRAMING_ERROR, str(error)))
@@ -180,6 +188,16 @@ class Connection(Reader):
     def _on_too_large(self, channel: int, size: int) -> None:
         text = f"{size} octets or more are too many for a segment of a command"
         self._fail_session(channel, SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, text))
+
+    def _on_too_many(self, channel: int) -> None:
+        text = f"unfinished messages of the connection exceed {self.unfinished.size_max} octets"
+        self._fail_session(channel, SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, text))
+
+    def _give_up_content(self, owner: object) -> None:
+        assert isinstance(owner, int)
+        self._forget(owner)
+        text = f"no frame of an unfinished command has come for {STALLED_S:.0f} s"
+        self._fail_session(owner, SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, text))
 
     def _fail_session(self, channel: int, error: SessionError, command: Command | None = None) -> None:
         session = self.sessions.get(channel)

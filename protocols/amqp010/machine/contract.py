@@ -94,6 +94,10 @@ class SessionOwner(ABC):
 
     timeout_max_s: int  # the most that session.request-timeout is granted
 
+    def on_begun(self, transfer: MessageTransfer) -> None:
+        """Called once a part of a message has come, and the whole has not: may it be published? A SessionError refuses
+        it before more of it is kept."""
+
     @abstractmethod
     def on_transfer(
         self, id: Id, transfer: MessageTransfer, header: bytes | None, body: bytes | None, sync: bool

@@ -100,6 +100,7 @@ class Reader(ConnectionMachine):
         }
         self._whole_max = HEAD_SIZE + min(body_size_max, FRAME_MAX)  # of the frame of a body
         self._greeted = False
+        self.unfinished.bound(body_size_max)
         self._lost = False  # framing is broken: all further input is ignored
         self._needed = GREETING_SIZE
 
@@ -123,12 +124,21 @@ class Reader(ConnectionMachine):
         transfers may be the same object."""
 
     @abstractmethod
+    def _on_begun(self, channel: int, transfer: MessageTransfer) -> None:
+        """Called once with a transfer whose content has come in part. If it ends the session, the rest is passed
+        over."""
+
+    @abstractmethod
     def _on_malformed(self, channel: int, track: int, error: MalformedError) -> None:
         """Called for a command or control that is malformed, unknown, or without a session. Its rest is passed over."""
 
     @abstractmethod
     def _on_too_large(self, channel: int, size: int) -> None:
         """Called for a command with a segment of `size` bytes or more, which is too large. Its rest is passed over."""
+
+    @abstractmethod
+    def _on_too_many(self, channel: int) -> None:
+        """Called for a command with which all that are unfinished are too large. Its rest is passed over."""
 
     @abstractmethod
     def _on_framing_error(self, why: str) -> None:
@@ -162,6 +172,7 @@ class Reader(ConnectionMachine):
 
     def _forget(self, channel: int) -> None:
         """Drop the unfinished command of a channel that its session has left."""
+        self.unfinished.remove(channel)
         if self._commands.pop(COMMANDS | channel, None) is self._transferring:
             self._transferring = None
 
@@ -310,8 +321,10 @@ class Reader(ConnectionMachine):
         size = len(assembly.parts) + end - at
         segment = assembly.take(flags, of, data, at, end)
         if size > self._size_max[of] and not assembly.passing:
-            assembly.pass_over()
+            self._pass_over(assembly)
             self._on_too_large(channel, size)
+        if flags & LAST_SEGMENT == 0 or segment is None:
+            self._keep_part(assembly, end - at)
         if segment is None:
             return
         if of == SEGMENT_TYPE_COMMAND:
@@ -322,6 +335,22 @@ class Reader(ConnectionMachine):
             assembly.body = segment
         if flags & LAST_SEGMENT:
             self._end(assembly)
+
+    def _keep_part(self, assembly: Assembly, octets: int) -> None:
+        """Count a frame of a command that is not whole, and check whether the rest of it is welcome."""
+        if assembly.passing:
+            return
+        channel, command = assembly.channel, assembly.command
+        if not self.unfinished.add(channel, octets, self._heartbeat.received_at):
+            self._pass_over(assembly)
+            self._on_too_many(channel)
+        elif not assembly.begun and type(command) is MessageTransfer:
+            assembly.begun = True
+            self._on_begun(channel, command)
+
+    def _pass_over(self, assembly: Assembly) -> None:
+        assembly.pass_over()
+        self.unfinished.remove(assembly.channel)
 
     def _assembly(self, channel: int, flags: int) -> Assembly | None:
         """Return the assembly of the channel; without a session, report the beginning of a command and return None."""
@@ -345,12 +374,13 @@ class Reader(ConnectionMachine):
             if not flags & LAST_SEGMENT:
                 assembly.expect_content()
         except MalformedError as error:
-            assembly.pass_over()
+            self._pass_over(assembly)
             self._on_malformed(assembly.channel, TRACK_COMMAND, error)
 
     def _end(self, assembly: Assembly) -> None:
         """Hand on the command after its last segment, unless it was passed over."""
         command, sync, header, body = assembly.command, assembly.sync, assembly.header, assembly.body
         assembly.reset()
+        self.unfinished.remove(assembly.channel)
         if command is not None:
             self._on_command(assembly.channel, command, sync, header, body)

@@ -495,6 +495,17 @@ class Session:
             self.fail(exceeded(str(error)))
 
 
+def transfer_begun(session: Session, transfer: MessageTransfer) -> None:
+    """Ask the owner of a session whether a transfer may be published of whose content a part has come."""
+    execution = session.execution
+    if session._state is not OPEN or execution.coming != execution.next_id:
+        return
+    try:
+        session.owner.on_begun(transfer)
+    except SessionError as error:
+        session.fail(error, execution.receive(), transfer)
+
+
 def exceeded(why: str) -> SessionError:
     """Return the error for a session that is to remember more than it may."""
     return SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, why)

@@ -145,6 +145,10 @@ class Publishing:
             self._announced = True
             self.broker.publishers.append(self)
 
+    def check(self, publish: bytes) -> None:
+        """Check the method of a message whose body is still to come, as `publish` does. Raises Failure."""
+        self._aim(publish)
+
     def publish_run(self, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
         """Publish messages as `publish` would, as long as each is simply taken. Returns how many were; it raises
         nothing.

@@ -35,6 +35,12 @@ class TrafficHandler(Traffic):
         if self._broker.work > WORK_MAX:
             self._halt()
 
+    def on_begun(self, channel: int, publish: bytes) -> None:
+        try:
+            self._channels[channel].publishing.check(publish)
+        except Failure as failure:
+            raise reply(failure, m.BasicPublish.class_id, m.BasicPublish.method_id) from None
+
     def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
         taken = self._channels[channel].publishing.publish_run(publish, properties, bodies)
         self.published += taken

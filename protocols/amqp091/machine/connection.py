@@ -56,6 +56,7 @@ from leveret.protocols.shared.machine.states import (
     OPEN,
     State,
 )
+from leveret.protocols.shared.machine.unfinished import STALLED_S
 
 __all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning"]
 
@@ -90,6 +91,7 @@ class Connection(Reader):
     ) -> None:
         super().__init__(handler, traffic, tuning.initial_frame_max, outbox, now, tuning.handshake_timeout_s)
         self.tuning = tuning
+        self.unfinished.bound(tuning.body_size_max)
         self.client_properties: FieldTable = {}
         self.frame_max = tuning.initial_frame_max  # as negotiated; 0 is no limit
         self.channel_max = tuning.channel_max
@@ -230,9 +232,6 @@ class Connection(Reader):
         because = f"the client closed it: {method.reply_code} {method.reply_text}"
         self._drop(because, method_frame(0, m.ConnectionCloseOk().encode()))
 
-    def _close_crossed(self, method: Method) -> None:
-        self._say(0, m.ConnectionCloseOk())
-
     def fail(self, error: AmqpError) -> None:
         """End the connection for this error, whatever its code. Do nothing if it is ending already."""
         if self.state in ENDING:
@@ -311,6 +310,7 @@ class Connection(Reader):
         """End a channel, and then send the last method, if the connection is still open."""
         channel.expects = Expects.CLOSE_OK
         channel.forget_content()
+        self.unfinished.remove(channel.number)
         if self._publishing is channel:
             self._publishing = None
         self.ends(partial(self._release, channel.number, last))
@@ -341,15 +341,28 @@ class Connection(Reader):
         self._end_channel(channel, m.ChannelClose(error.code, text, error.class_id, error.method_id))
 
     def _take_header(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
-        self._hand_on(channel, channel.take_header(data, at, end, self.tuning.body_size_max))
+        body = channel.take_header(data, at, end, self.tuning.body_size_max)
+        if body is None:
+            self.traffic.on_begun(channel.number, channel.publish)
+            _keep_content(self, channel, end - at)
+        else:
+            self._hand_on(channel, body)
 
     def _take_body(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
-        self._hand_on(channel, channel.take_body(data, at, end))
-
-    def _hand_on(self, channel: ChannelInput, body: bytes | None) -> None:
-        """Pass a message on to the handler if its body is whole."""
+        body = channel.take_body(data, at, end)
         if body is None:
-            return
+            _keep_content(self, channel, end - at)
+        else:
+            self.unfinished.remove(channel.number)
+            self._hand_on(channel, body)
+
+    def _give_up_content(self, owner: object) -> None:
+        assert isinstance(owner, int)
+        text = f"no part of a content has come for {STALLED_S:.0f} s"
+        self._refuse(owner, AmqpError(m.PRECONDITION_FAILED, text), BASIC_PUBLISH)
+
+    def _hand_on(self, channel: ChannelInput, body: bytes) -> None:
+        """Pass a whole message on to the handler."""
         properties = channel.properties
         channel.forget_content()
         channel.expects = Expects.METHOD
@@ -397,12 +410,23 @@ def _pass_over(connection: Connection, channel: ChannelInput, data: bytes, at: i
     """Drop a content frame that the client sent before it learned that the channel had failed."""
 
 
+def _keep_content(connection: Connection, channel: ChannelInput, octets: int) -> None:
+    """Count what a channel keeps of a content. Raises AmqpError if all channels together keep too much."""
+    if not connection.unfinished.add(channel.number, octets, connection.heard_at):
+        text = f"unfinished messages of the connection exceed {connection.unfinished.size_max} octets"
+        raise AmqpError(m.CONTENT_TOO_LARGE, text)
+
+
 def _second_open(connection: Connection, channel: ChannelInput) -> None:
     raise AmqpError(m.CHANNEL_ERROR, "second 'channel.open' seen")
 
 
 def _stray_close_ok(connection: Connection, channel: ChannelInput) -> None:
     raise AmqpError(m.CHANNEL_ERROR, "unexpected 'channel.close-ok'")
+
+
+def _close_crossed(connection: Connection, method: Method) -> None:
+    connection._say(0, m.ConnectionCloseOk())
 
 
 def _close_agreed(connection: Connection, method: Method) -> None:
@@ -420,7 +444,7 @@ STEPS: Final[dict[tuple[State, type[Method]], Callable[[Connection, Method], Non
     (State.OPENING, m.ConnectionClose): Connection._close_asked,
     (State.OPEN, m.ConnectionUpdateSecret): Connection._update_secret,
     (State.OPEN, m.ConnectionClose): Connection._close_asked,
-    (State.CLOSING, m.ConnectionClose): Connection._close_crossed,
+    (State.CLOSING, m.ConnectionClose): _close_crossed,
     (State.CLOSING, m.ConnectionCloseOk): _close_agreed,
 }
 

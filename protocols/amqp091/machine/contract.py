@@ -98,6 +98,10 @@ class Traffic(ABC):
         from its flags on, unchecked as well.
         """
 
+    def on_begun(self, channel: int, publish: bytes) -> None:
+        """Called once the header of a message has come, and its body has not: may it be published? An AmqpError refuses
+        it before anything of its body is kept."""
+
     def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
         """Take messages that differ in their bodies only, whose sizes may differ, too. Return how many were taken.
 

@@ -31,10 +31,12 @@ from leveret.protocols.amqp10.codec.wire import (
 )
 from leveret.protocols.amqp10.machine.contract import FRAME_SIZE_MIN, Handler, Tuning
 from leveret.protocols.amqp10.machine.greeting import Greeting
+from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from leveret.protocols.amqp10.machine.reader import Reader
 from leveret.protocols.amqp10.machine.session import Session
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import ENDING, State
+from leveret.protocols.shared.machine.unfinished import STALLED_S
 
 __all__ = ["Connection", "State"]
 
@@ -57,7 +59,6 @@ class Connection(Reader):
         "_open_said",
         "due",
         "frame_size_max",
-        "partial_size",
         "peer",
         "tuning",
     )
@@ -70,7 +71,7 @@ class Connection(Reader):
         self.peer: p.Open | None = None
         self.frame_size_max = FRAME_SIZE_MIN  # of the frames that we send, as negotiated
         self.due: dict[Session, None] = {}  # sessions with something to flush
-        self.partial_size = 0  # bytes of all unfinished messages
+        self.unfinished.bound(tuning.message_size_max)
         self.heartbeat_s = tuning.idle_timeout_s
         self._greeting = Greeting(handler, tuning, outbox)
         self._ending: set[int] = set()  # channels
@@ -282,6 +283,11 @@ class Connection(Reader):
 
     def _stage(self) -> str:
         return self._greeting.stage.value if self.state is State.GREETING else f"state {self.state.value}"
+
+    def _give_up_content(self, owner: object) -> None:
+        assert isinstance(owner, IncomingLink)
+        text = f"no transfer of an unfinished message has come for {STALLED_S:.0f} s"
+        owner.fail(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text))
 
     def _give_up(self) -> None:
         text = "no frame received from client within idle timeout threshold"

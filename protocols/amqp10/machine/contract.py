@@ -232,7 +232,6 @@ class Tuning:
         "mechanisms",
         "message_size_max",
         "offered_capabilities",
-        "partial_size_max",
         "takes_anonymous",
     )
 
@@ -269,8 +268,6 @@ class Tuning:
         self.drops_refused_open = drops_refused_open  # without a close that tells the error
         self.takes_anonymous = takes_anonymous  # peers that begin without SASL
         self.link_errors_end = link_errors_end  # what the errors of a single link or message end
-        # Bytes of all unfinished messages together.
-        self.partial_size_max = 4 * max(message_size_max, 1 << 20)
 
 
 FRAME_SIZE_MIN: Final = 512  # part 2, section 2.4.1: every peer must accept frames of this size

@@ -303,18 +303,17 @@ class IncomingLink(Link):
         return Unfinished(int(delivery_id), tag, settled, second, int(transfer.message_format or 0))
 
     def _keep(self, delivery: Unfinished, payload: bytes) -> None:
-        connection = self.session.connection
-        connection.partial_size += len(payload)
         self._unfinished = delivery
         self._plain = False
         delivery.body += payload
-        if connection.partial_size > connection.tuning.partial_size_max:
-            text = f"unfinished messages of the connection exceed {connection.tuning.partial_size_max} octets"
+        connection = self.session.connection
+        if not connection.unfinished.add(self, len(payload), connection.heard_at):
+            text = f"unfinished messages of the connection exceed {connection.unfinished.size_max} octets"
             raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text)
 
     def _forget_unfinished(self) -> None:
         if self._unfinished is not None:
-            self.session.connection.partial_size -= len(self._unfinished.body)
+            self.session.connection.unfinished.remove(self)
             self._unfinished = None
             self._plain = not self.second and self.tells_all
 

@@ -116,6 +116,7 @@ CONNECTION: Final[Fields[Open]] = {
     "send_cnt": lambda each: each.connected.writes,
     "send_oct": lambda each: each.connected.octets_sent,
     "send_pend": lambda each: each.connected.octets_waiting,
+    "unfinished_bytes": lambda each: each.facts.unfinished_bytes,
     "ssl": lambda each: each.connected.peer.tls is not None,
     "ssl_cipher": lambda each: tls_fact(each, "cipher"),
     "ssl_hash": lambda each: None,

@@ -130,6 +130,7 @@ class ServedConnection(FrontEnd):
             frame_max=frame_max,
             heartbeat_s=self.wire.heartbeat_s,
             channels=channels,
+            unfinished_bytes=self.wire.unfinished.size,
             container_id=container_id,
         )
 

@@ -19,6 +19,7 @@ from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.heartbeat import Heartbeat
 from leveret.protocols.shared.machine.pieces import keep
 from leveret.protocols.shared.machine.states import CHECKING, CLOSED, CLOSING, OPEN, State
+from leveret.protocols.shared.machine.unfinished import UnfinishedContents
 
 KEPT_MAX: Final = 256 << 10  # bytes that are accepted while a password is checked
 
@@ -48,6 +49,7 @@ class ConnectionMachine(ABC):
         "outbox",
         "peer_spoke",
         "state",
+        "unfinished",
     )
 
     HEARTBEAT: ClassVar[bytes]  # the frame that is sent as a sign of life
@@ -60,6 +62,7 @@ class ConnectionMachine(ABC):
         self.halted = False  # input is left over, to be handled after the turns of other connections
         self.heartbeat_s = 0  # as negotiated; 0 is none
         self.gave_up = False  # the peer was silent for too long
+        self.unfinished = UnfinishedContents()
         self._needed = 0
         self._tail: list[bytes] = []  # the beginning of `_needed` bytes, in the pieces that were received
         self._tail_size = 0
@@ -102,6 +105,11 @@ class ConnectionMachine(ABC):
     def closed(self) -> bool:
         """True once nothing more is sent or read: flush the outbox and close the transport."""
         return self.state is CLOSED and not self._last
+
+    @property
+    def heard_at(self) -> float:
+        """The time of the last input, in monotonic seconds."""
+        return self._heartbeat.received_at
 
     def receive(self, data: bytes, now: float) -> None:
         """Handle bytes from the peer. Whatever they are, this raises only what a handler raised besides AmqpError."""
@@ -210,12 +218,17 @@ class ConnectionMachine(ABC):
             return None
         if self.state is CLOSING:
             return self._heartbeat.received_at if self._closing_until is None else self._closing_until
-        return self._heartbeat.deadline() if self.state is OPEN else self._handshake_until
+        if self.state is not OPEN:
+            return self._handshake_until
+        until = self._heartbeat.deadline()
+        look_at = self.unfinished.deadline() if self._heartbeat.watching else None
+        return until if look_at is None or (until is not None and until < look_at) else look_at
 
     def on_deadline(self, now: float) -> None:
         """Do what is due; an early call does no harm."""
         if self.state is OPEN:
             self._keep_alive(now)
+            self._look_at_contents(now)
         elif self.state is CLOSING:
             self._await_close(now)
         elif now >= self._handshake_until:
@@ -231,6 +244,16 @@ class ConnectionMachine(ABC):
         elif self._heartbeat.is_due(now, self.outbox.written()):
             self.outbox.write(self.HEARTBEAT)
             self._heartbeat.beaten(self.outbox.written())
+
+    def _look_at_contents(self, now: float) -> None:
+        if self._heartbeat.watching:
+            owner = self.unfinished.stalled(now, self.heard_at if self._tail_size else 0.0)
+            if owner is not None:
+                self._give_up_content(owner)
+
+    def _give_up_content(self, owner: object) -> None:
+        """End the channel, link or session on which a content comes that does not go on."""
+        raise NotImplementedError
 
     def _give_up(self) -> None:
         """End the connection, because the peer was silent for too long."""
@@ -252,3 +275,4 @@ class ConnectionMachine(ABC):
         """Watch for silence again, with the whole time from now, because the peer is read from again."""
         self._heartbeat.watching = True
         self._heartbeat.received_at = now
+        self.unfinished.restart(now)

@@ -56,7 +56,7 @@ SHAPES: Final = {
         "ssl_cipher ssl_hash ssl_key_exchange ssl_protocol state timeout type user user_provided_name "
         "user_who_performed_action vhost",
         ERLANG,
-        "container_id peer_process websocket",
+        "container_id peer_process unfinished_bytes websocket",
     ),
     "connection of a user": ("name vhost user node", "", ""),
     "channel": (
