@@ -9,7 +9,7 @@ import trio
 from leveret.config.config import Config, parse
 from leveret.front_end import FrontEnd, Peer, Protocol
 from leveret.outbox import Outbox
-from leveret.server.node.node import Node
+from leveret.server.node.node import CLOSING_S, Node
 
 LISTEN = {
     "listeners": [{"address": "127.0.0.1:0", "protocols": ["broken", "script"]}],
@@ -118,7 +118,9 @@ BROKEN = Protocol("broken", (b"BROKEN",), refuse_to_start)
 class Scripted(Node):
     """A node that serves the protocols above, and no others."""
 
-    def __init__(self, config: Config | None = None, closing_s: float = 5.0, owns_loop: bool = False) -> None:
+    def __init__(
+        self, config: Config | None = None, closing_s: float = CLOSING_S, owns_loop: bool = False
+    ) -> None:
         super().__init__(config or parse(LISTEN), closing_s=closing_s, owns_loop=owns_loop)
 
     def _bind(self) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable, Iterator
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from leveret.config.config import parse
 from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
 from leveret.message import Message
+from leveret.server.node.node import CLOSING_S
 from leveret.testing.fakes import FakeEncoding
 from leveret.values import Properties
 from tests.server.node.scripted import LISTEN, MIB, Script, Scripted, read_all, run, until
@@ -234,6 +236,27 @@ def test_a_blocked_connection_is_read_from_again_to_say_goodbye():
             assert Script.last.calls[-1] == "lost"
 
     trio.run(test)
+
+
+def test_what_it_takes_to_tell_the_clients_is_part_of_the_time_that_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = trio.testing.MockClock(autojump_threshold=0.01)
+
+    def slow(self: Script, reason: str) -> None:
+        clock.jump(0.75)  # as with many messages that go back to their queues
+
+    async def test() -> None:
+        async with Scripted(owns_loop=True) as node:
+            streams = [await node.connect() for _ in range(2)]
+            monkeypatch.setattr(Script, "shut_down", slow)
+            began = trio.current_time()
+            await node._close()
+            assert trio.current_time() - began == pytest.approx(CLOSING_S)
+            for stream in streams:
+                await stream.aclose()
+
+    trio.run(test, clock=clock)
 
 
 async def answer_goodbye(stream: trio.SocketStream) -> None:
