@@ -22,7 +22,7 @@ class PostgresSettings(Record):
     dsn: str | None = key(
         Secret("a connection string of libpq's"),
         "How to connect, such as `host=pg-a,pg-b dbname=leveret user=leveret`, or a URI; of several hosts the primary "
-        "is taken. Connections go straight to the server, without a pooler.",
+        "is taken. A pooler on the way has to keep a session for each client.",
         None,
     )
     dsn_file: Path | None = key(

@@ -14,6 +14,7 @@ import attrs
 from leveret.durable.store.contract import NoSpaceError, StoreError
 from leveret.durable.store.folder import BadFolder
 from leveret.durable.store.postgres import schema
+from leveret.durable.store.postgres.pooler import Pooling, pooling
 from leveret.durable.store.postgres.session import Database, Session, UnreachableError, application_name
 
 COMMITS: Final = 200
@@ -34,8 +35,6 @@ RIGHTS: Final = """
 select has_schema_privilege(%s, 'usage'), has_table_privilege(%s || '.shard', 'update'),
   has_table_privilege(%s || '.chunks', 'insert')
 """
-SAVED: Final = "select set_config('leveret.probe', 'here', false)"
-FOUND: Final = "select current_setting('leveret.probe', true), pg_backend_pid()"
 PROBE: Final = "update {s}.shard set beat = beat where id = %s"  # as a commit does, and changes nothing
 
 
@@ -54,14 +53,18 @@ def inspect(
     """Yield what is found, the first problem that makes the rest pointless last."""
     name = application_name(database, "check", 0)
     try:
+        between = pooling(database)
+        if between is Pooling.LENT:
+            yield CheckResult("pooler", False, between.value)
+            return
         session = Session(database, name)
     except PROBLEMS as error:
         yield CheckResult("connection", False, str(error))
         return
     yield CheckResult("connection", True, str(database))
+    yield CheckResult("pooler", True, between.value)
     try:
         yield from _server(session, requires_standby)
-        yield _pooler(session)
         yield from _schema(session)
         yield from _times(session, clock)
     except PROBLEMS as error:
@@ -98,17 +101,6 @@ def _standbys(session: Session, names: str, requires: bool) -> CheckResult:
     count = int(str(row[0])) if row is not None else 0
     value = f"synchronous_standby_names is {names}; {count} connected"
     return CheckResult(what, count > 0, value if count else f"{value}: commits wait until there is one")
-
-
-def _pooler(session: Session) -> CheckResult:
-    """Look for a pooler that gives each transaction another session: settings and prepared statements get lost."""
-    session.row(SAVED)
-    first, second = session.row(FOUND), session.row(FOUND)
-    direct = first is not None and first == second and first[0] == "here"
-    value = "the connection goes straight to the server"
-    return CheckResult(
-        "pooler", direct, value if direct else "a pooler shares sessions: connect to the server itself"
-    )
 
 
 def _schema(session: Session) -> Iterator[CheckResult]:

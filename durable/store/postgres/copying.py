@@ -23,6 +23,7 @@ from leveret.durable.store.folder import LOCK as LOCK_FILE
 from leveret.durable.store.folder import BadFolder, make
 from leveret.durable.store.postgres import schema
 from leveret.durable.store.postgres.filled_folder import FilledFolder
+from leveret.durable.store.postgres.pooler import require_own_sessions
 from leveret.durable.store.postgres.session import (
     APPLICATION,
     BadDatabase,
@@ -107,6 +108,7 @@ def to_database(
     found = verification.verify(folder, progress)
     if found.problems:
         raise BadFolder(f"{folder} is damaged, and nothing was copied: {'; '.join(found.problems)}")
+    require_own_sessions(database)
     with closing(Session(database, f"{APPLICATION}:copy")) as session:
         schema.check(session)
         source = SqliteStore(folder)
@@ -208,5 +210,6 @@ def made(database: Database) -> bool:
 
     Raises BadDatabase, UnreachableError.
     """
+    require_own_sessions(database)
     with closing(Session(database, f"{APPLICATION}:init")) as session:
         return schema.create(session)

@@ -38,6 +38,7 @@ MISTAKES: Final = (
     "42",
 )  # classes of SQLSTATE: the same statement fails again, however often it is sent
 FULL: Final = "53"  # insufficient resources: disk, memory
+NOT_PREPARED: Final = ("26000", "42P05")  # a statement is not prepared, or is already
 APPLICATION: Final = "leveret"
 LOOK_S: Final = 0.25  # between two looks at whether to go on waiting for an answer
 
@@ -53,6 +54,12 @@ DEFAULTS: Final = {
 
 NOT_UNDERSTOOD: Final = (
     "the connection string is not understood: libpq's `host=... dbname=...` or `postgresql://...` is expected"
+)
+
+POOLED: Final = (
+    "a pooler lends sessions of the server to one transaction after another, which loses prepared statements and "
+    "settings: connect to the server itself, or have the pooler keep a session for each client "
+    "(PgBouncer: pool_mode = session)"
 )
 
 Value = str | int | bool | bytes | None
@@ -106,16 +113,7 @@ class Session:
         self.database = database
         self.doubtful = False  # a warning came: what was committed may not be on the standby
         self._prepared: set[bytes] = set()
-        try:
-            given = conninfo.conninfo_to_dict(database.dsn)
-            wanted = DEFAULTS | {key: str(value) for key, value in given.items()} | {"application_name": name}
-            text = conninfo.make_conninfo(**wanted)
-        except psycopg.Error:  # its text may quote a part of the password
-            raise BadDatabase(NOT_UNDERSTOOD) from None
-        try:
-            self.connection = psycopg.connect(text, autocommit=True, prepare_threshold=0)
-        except psycopg.Error as error:
-            raise unusable(database, error) from None
+        self.connection = connected(database, name)
         self.connection.add_notice_handler(self._on_notice)
         try:
             # A role may have been given another value; confirms rest on these.
@@ -245,6 +243,20 @@ class Session:
         self.connection.close()
 
 
+def connected(database: Database, name: str) -> psycopg.Connection:
+    """Return a connection of psycopg under a name for operators. Raises UnreachableError, BadDatabase."""
+    try:
+        given = conninfo.conninfo_to_dict(database.dsn)
+        wanted = DEFAULTS | {key: str(value) for key, value in given.items()} | {"application_name": name}
+        text = conninfo.make_conninfo(**wanted)
+    except psycopg.Error:  # its text may quote a part of the password
+        raise BadDatabase(NOT_UNDERSTOOD) from None
+    try:
+        return psycopg.connect(text, autocommit=True, prepare_threshold=0)
+    except psycopg.Error as error:
+        raise unusable(database, error) from None
+
+
 def failure(error: psycopg.Error) -> UnreachableError | FencedError | NoSpaceError | StoreError:
     """Return why a statement failed, as one of ours."""
     state = error.sqlstate or ""
@@ -252,6 +264,8 @@ def failure(error: psycopg.Error) -> UnreachableError | FencedError | NoSpaceErr
         return FencedError("another node has taken over: this one confirms nothing more")
     if state.startswith(FULL):
         return NoSpaceError(f"the database has no room: {line_of(error)}")
+    if state in NOT_PREPARED:
+        return StoreError(POOLED)
     if state.startswith(MISTAKES) or isinstance(error, psycopg.ProgrammingError | psycopg.DataError):
         return StoreError(f"the database refuses: {line_of(error)} ({state})")
     return UnreachableError(line_of(error))
@@ -259,7 +273,7 @@ def failure(error: psycopg.Error) -> UnreachableError | FencedError | NoSpaceErr
 
 def unusable(database: Database, error: psycopg.Error) -> UnreachableError:
     """Return the error of an attempt to connect."""
-    return UnreachableError(f"{database}: {line_of(error)}")
+    return UnreachableError(f"{database}: {POOLED if error.sqlstate in NOT_PREPARED else line_of(error)}")
 
 
 def line_of(error: Exception) -> str:

@@ -15,6 +15,7 @@ import attrs
 
 from leveret.durable.store.contract import NoSpaceError, StoreError
 from leveret.durable.store.postgres import schema
+from leveret.durable.store.postgres.pooler import require_own_sessions
 from leveret.durable.store.postgres.session import (
     BadDatabase,
     Database,
@@ -154,6 +155,7 @@ class Shard:
 
     def _opened(self) -> Session:
         if self._session is None:
+            require_own_sessions(self._database)
             opened = Session(self._database, standby_name(self._database, self._node))
             try:
                 schema.check(opened)
