@@ -57,7 +57,7 @@ class Ear(Reader):
     def _on_malformed(self, channel: int, track: int, error: c.MalformedError) -> None:
         self.wrong.append((channel, track, error))
 
-    def _on_too_large(self, channel: int, size: int) -> None:
+    def _on_too_large(self, channel: int, of: int, size: int) -> None:
         self.large.append((channel, size))
 
     def _on_begun(self, channel: int, transfer: c.MessageTransfer) -> None:

@@ -120,6 +120,27 @@ def test_a_command_of_more_octets_than_a_declaration_needs_is_passed_over() -> N
             c.QueueDeclare("q", arguments={f"a{n}": "x" * 1000 for n in range(COMMAND_SIZE_MAX // 1000)})
         )
     assert ended.value.code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
+    assert "limits." not in told_of(session)
+
+
+def test_the_error_for_a_message_that_is_too_large_names_the_setting() -> None:
+    session = session_of(ClientBench("limits.message_size_max = 1000"))
+    session.declare("q")
+    session.publish("q", bytes(1000))
+    session.sync()
+    session.publish("q", bytes(1001))
+    assert session.ended().code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
+    assert (
+        told_of(session)
+        == "1001 octets or more are too many for a segment of a command (limits.message_size_max)"
+    )
+
+
+def told_of(session: ClientSession) -> str:
+    """What the exception says that has ended a session."""
+    exception = session.ended().exception
+    assert exception is not None
+    return exception.description or ""
 
 
 # What commands leave behind.

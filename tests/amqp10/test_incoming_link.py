@@ -305,7 +305,7 @@ def test_s172_a_message_above_the_maximum_ends_the_link_as_soon_as_it_is(pieces:
     for place, size in enumerate(pieces):
         first = place == 0
         peer.says(transfer(0 if first else None, bytes(size), tag=b"t" if first else None, more=True))
-    text = "message size (11 bytes) > maximum message size (10 bytes)"
+    text = "message size (11 bytes) > maximum message size (10 bytes) (limits.message_size_max)"
     assert detach_heard(peer) == ("amqp:link:message-size-exceeded", text)
     assert peer.called() == [("detached", "in", False)]
     peer.says(transfer(None, bytes(5), more=False))  # what is under way is dropped

@@ -197,7 +197,7 @@ def test_s172_a_message_that_is_too_large_ends_the_link_or_the_session(ends: str
     assert len(largest) == 1000
     assert sender.publish(largest) == p.Accepted()
     sender.send(data(bytes(1000 - 7)))
-    why = "message size (1001 bytes) > maximum message size (1000 bytes)"
+    why = "message size (1001 bytes) > maximum message size (1000 bytes) (limits.message_size_max)"
     ended = sender if ends == "link" else sender.session
     assert ended.refusal() == f"amqp:link:message-size-exceeded {why}"
     assert bench.queue("q").ready == 1

@@ -34,7 +34,7 @@ from leveret.protocols.amqp010.machine.contract import (
 from leveret.protocols.amqp010.machine.greeting import HEADER, recognise
 from leveret.protocols.amqp010.machine.reader import Reader
 from leveret.protocols.amqp010.machine.session import Session, transfer_begun
-from leveret.protocols.shared.machine.contract import Wait, Writer
+from leveret.protocols.shared.machine.contract import SIZE_SETTING, Wait, Writer
 from leveret.protocols.shared.machine.states import ENDING, State
 from leveret.protocols.shared.machine.unfinished import STALLED_S
 
@@ -185,8 +185,9 @@ class Connection(Reader):
         kind = c.COMMANDS.get(error.class_code << 8 | error.code)
         self._fail_session(channel, SessionError(code, str(error)), None if kind is None else kind())
 
-    def _on_too_large(self, channel: int, size: int) -> None:
-        text = f"{size} octets or more are too many for a segment of a command"
+    def _on_too_large(self, channel: int, of: int, size: int) -> None:
+        setting = SIZE_SETTING if of == c.SEGMENT_TYPE_BODY else ""
+        text = f"{size} octets or more are too many for a segment of a command{setting}"
         self._fail_session(channel, SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, text))
 
     def _on_too_many(self, channel: int) -> None:

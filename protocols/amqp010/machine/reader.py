@@ -133,7 +133,7 @@ class Reader(ConnectionMachine):
         """Called for a command or control that is malformed, unknown, or without a session. Its rest is passed over."""
 
     @abstractmethod
-    def _on_too_large(self, channel: int, size: int) -> None:
+    def _on_too_large(self, channel: int, of: int, size: int) -> None:
         """Called for a command with a segment of `size` bytes or more, which is too large. Its rest is passed over."""
 
     @abstractmethod
@@ -322,7 +322,7 @@ class Reader(ConnectionMachine):
         segment = assembly.take(flags, of, data, at, end)
         if size > self._size_max[of] and not assembly.passing:
             self._pass_over(assembly)
-            self._on_too_large(channel, size)
+            self._on_too_large(channel, of, size)
         if flags & LAST_SEGMENT == 0 or segment is None:
             self._keep_part(assembly, end - at)
         if segment is None:

@@ -14,11 +14,11 @@ from leveret.protocols.amqp091.codec.methods import (
     UNEXPECTED_FRAME,
 )
 from leveret.protocols.amqp091.codec.wire import CLASS_BASIC, CONTENT_HEADER_SIZE, AmqpError, MalformedError
+from leveret.protocols.shared.machine.contract import SIZE_SETTING
 
 CONTENT_HEADER: Final = Struct(">HHQ")  # class, weight, body size; then the properties
 CHANNEL_START: Final = Struct(">BH")  # of a frame: kind, channel
 FLAGS_SIZE: Final = 2  # the size of empty properties: the flags alone
-SETTING: Final = " (limits.message_size_max)"  # where the limit is set, for those that read the error
 
 
 class Expects(Enum):
@@ -92,7 +92,9 @@ class ChannelInput:
         if weight != 0:
             raise MalformedError("the weight of a content header must be zero")
         if body_size > body_size_max:
-            text = f"message size {body_size} is larger than configured max size {body_size_max}{SETTING}"
+            text = (
+                f"message size {body_size} is larger than configured max size {body_size_max}{SIZE_SETTING}"
+            )
             raise AmqpError(PRECONDITION_FAILED, text)
         self.properties = data[at + CONTENT_HEADER_SIZE : end]
         self.remaining = body_size

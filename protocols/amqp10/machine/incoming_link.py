@@ -15,6 +15,7 @@ from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.wire import MASK, TAG_SIZE_MAX, distance
 from leveret.protocols.amqp10.machine.contract import ENDED_INCOMING, IncomingOwner
 from leveret.protocols.amqp10.machine.link import Link, SourceLike, States, TargetLike, map_of, size_exceeded
+from leveret.protocols.shared.machine.contract import SIZE_SETTING
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec.types import Value
@@ -264,7 +265,9 @@ class IncomingLink(Link):
             delivery.state = _what_counts(transfer.state)
         size = len(delivery.body) + len(payload)
         if size > self.size_max:
-            raise size_exceeded(size, self.size_max, self.session.connection.tuning.link_errors_end)
+            raise size_exceeded(
+                size, self.size_max, self.session.connection.tuning.link_errors_end, SIZE_SETTING
+            )
         if transfer.more:
             self._keep(delivery, payload)
             return

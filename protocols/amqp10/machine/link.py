@@ -29,9 +29,9 @@ States: TypeAlias = "Mapping[bytes, p.DeliveryState | None]"  # by delivery tag
 TargetLike: TypeAlias = "p.Target | p.Coordinator | Described | None"
 
 
-def size_exceeded(size: int, size_max: int, ends: Ends) -> AmqpError:
+def size_exceeded(size: int, size_max: int, ends: Ends, setting: str = "") -> AmqpError:
     """Return the error for a message that is too large for the receiver of a link, whichever side that is (S172)."""
-    text = f"message size ({size} bytes) > maximum message size ({size_max} bytes)"
+    text = f"message size ({size} bytes) > maximum message size ({size_max} bytes){setting}"
     return AmqpError(p.LINK_MESSAGE_SIZE_EXCEEDED, text, ends)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from mypy_extensions import mypyc_attr
+
+SIZE_SETTING: Final = " (limits.message_size_max)"  # where the limit is set, for those that read an error
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
