@@ -184,6 +184,6 @@ ROUTES: Final = (
     Route("DELETE", ONE, Level.ADMINISTRATOR, delete_parameter),
     Route("GET", GLOBAL, Level.POLICYMAKER, global_parameters),
     Route("GET", GLOBAL + "/{name}", Level.POLICYMAKER, global_parameter),
-    Route("PUT", GLOBAL + "/{name}", Level.ADMINISTRATOR, put_global_parameter),
-    Route("DELETE", GLOBAL + "/{name}", Level.ADMINISTRATOR, delete_global_parameter),
+    Route("PUT", GLOBAL + "/{name}", Level.POLICYMAKER, put_global_parameter),
+    Route("DELETE", GLOBAL + "/{name}", Level.POLICYMAKER, delete_global_parameter),
 )

@@ -476,6 +476,21 @@ def test_global_parameters_are_whatever_tools_want_to_remember(office: Office) -
     assert told(after.again().ask("GET", "/api/global-parameters/tool")) == NOT_THERE
 
 
+def test_policymakers_keep_global_parameters_and_others_do_not(office: Office) -> None:
+    path = "/api/global-parameters/tool"
+    assert office.put(path, {"value": 1}, "maker").status == 201
+    assert told(office.put(path, {"name": "tool"}, "maker")) == (400, "[{key_missing,value}]")
+    for user in ("watcher", "clerk"):
+        assert office.ask("GET", path, user=user).status == 401
+        assert office.put(path, {"value": 2}, user).status == 401
+        assert office.ask("DELETE", path, user=user).status == 401
+    exported = office.get("/api/definitions")
+    assert exported["global_parameters"] == [{"name": "tool", "value": 1}]
+    assert office.ask("DELETE", path, user="maker").status == 204
+    assert office.post("/api/definitions", exported).status == 204
+    assert office.get("/api/global-parameters", "maker") == [{"name": "tool", "value": 1}]
+
+
 def test_the_cluster_has_a_name(office: Office) -> None:
     assert office.get("/api/cluster-name", "clerk") == {"name": "leveret"}
     assert office.put("/api/cluster-name", {"name": "harehouse"}).status == 204

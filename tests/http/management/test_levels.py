@@ -27,7 +27,7 @@ BY_PERMISSION = (  # their permissions in the virtual host decide, as over AMQP
     "/api/leveret/channels/",
     "/api/leveret/{what}/",
 )
-MADE_BY_POLICYMAKERS = "/api/policies/"
+MADE_BY_POLICYMAKERS = ("/api/policies/", "/api/global-parameters/")
 
 
 @pytest.fixture(scope="module")
