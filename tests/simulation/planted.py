@@ -30,17 +30,19 @@ from leveret.durable.stored_catalogue import StoredCatalogue
 from leveret.exchanges import exchange_type as exchange
 from leveret.exchanges import routing
 from leveret.features.leases.lease import Lease
+from leveret.protocols.amqp091.broker import ack_timeouts
 from leveret.protocols.amqp10.broker.transactions import Transactions
 from leveret.queues import backlog
 from leveret.queues.held_dead_letters import HeldDeadLetters
 from leveret.queues.lane import Lane
 from leveret.queues.queue import AT_ONCE
 from leveret.queues.schedule import Schedule
+from leveret.queues.single_active_consumer import SingleActiveConsumer
 from leveret.queues.work_queue import WorkQueue
 from leveret.security.access import Access
 from leveret.server.cluster.lease import OwnLease, Watch
 from leveret.server.node.persistence import Persistence
-from leveret.transaction import Transaction
+from leveret.transaction import Publication, Transaction
 from leveret.virtual_host import VirtualHost
 
 from . import clustered
@@ -662,6 +664,27 @@ def looked_at_the_log_late() -> Iterator[None]:
         yield
 
 
+# Transactions and roles.
+
+
+def routed_for_good() -> Iterator[None]:
+    """What is published in a transaction goes to the queue that was there then, also if that is gone at the commit."""
+    with replaced(Publication, "route_now", lambda self: self.route):
+        yield
+
+
+def role_for_good() -> Iterator[None]:
+    """A single active consumer that hangs keeps its role."""
+    with replaced(SingleActiveConsumer, "timed_out", lambda self, consumer: None):
+        yield
+
+
+def exclusive_for_good() -> Iterator[None]:
+    """An exclusive consumer that hangs keeps the others from its queue."""
+    with replaced(ack_timeouts, "is_exclusive", lambda delivery: False):
+        yield
+
+
 MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
     each.__name__.replace("_", "-"): each
     for each in (
@@ -717,6 +740,9 @@ MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
         beats_unseen,
         late_commits_count,
         undeliverable_again,
+        routed_for_good,
+        role_for_good,
+        exclusive_for_good,
         bodies_by_number,
         bodies_not_held,
         filled_with_others,
@@ -744,7 +770,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "rejected-and-gone": 6,
     "expired-and-gone": 93,
     "one-too-many": 6,
-    "order-reversed": 3,
+    "order-reversed": 104,
     "retry-in-two": 2,
     "told-together": 7,
     "log-not-synced": 4,
@@ -786,6 +812,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "beats-unseen": 2,
     "late-commits-count": 2,
     "undeliverable-again": 64,
+    "routed-for-good": 42,
+    "role-for-good": 27,
+    "exclusive-for-good": 3,
     "bodies-by-number": 23,
     "bodies-not-held": 23,
     "filled-with-others": 71,

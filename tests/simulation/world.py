@@ -764,13 +764,17 @@ class Messaging(World):
             self._fetch(client, random.choice(full))
             self._answer_held(client, random)
         for _ in range(random.randint(0, 2)):
-            self._number += 1
-            queue, body = self._chosen(random.choice((*TAKING, STREAM))), b"t%d" % self._number
+            queue = self._chosen(random.choice((*TAKING, STREAM)))
             if queue == "plain" and self.passing[-1][1] and isinstance(client, Client091):
                 queue = PASSING  # which may be gone, or another, when it is committed
-            self.say(f"{client.name} publishes {body.decode()} to {queue} in a transaction")
-            client.publish_held(queue, body)
-            client.held_back.append((queue, body))
+            self._hold_back(client, queue)
+
+    def _hold_back(self, client: Client, queue: str) -> None:
+        self._number += 1
+        body = b"t%d" % self._number
+        self.say(f"{client.name} publishes {body.decode()} to {queue} in a transaction")
+        client.publish_held(queue, body)
+        client.held_back.append((queue, body))
 
     def _fetch(self, client: Client, queue: str) -> None:
         """Have a client ask for messages, of which the first may come later, as it comes over a new link."""
@@ -1026,9 +1030,29 @@ class Messaging(World):
     def step_come_or_go(self, random: Random) -> None:
         """A queue is declared, or deleted with all that is in it."""
         self._hear_all()
-        commit, is_there = self._commit, not self.passing[-1][1] or random.random() < 0.6
-        if is_there and self.passing[-1][1]:
+        was_there = self.passing[-1][1]
+        if not was_there or random.random() >= 0.6:
+            self._come_or_go(not was_there)
+        else:
+            self._go_before_commit(random)
+
+    def _go_before_commit(self, random: Random) -> None:
+        """A transaction has a message for a queue that is deleted, and maybe declared again, before the commit."""
+        able = [each for each in self._able() if isinstance(each, Client091) and not each.is_in_transaction]
+        if not able or self.node.broker.alarms.reason:
             return
+        client = random.choice(able)
+        client.begin()
+        client.is_in_transaction, client.held_back, client.answers = True, [], {}
+        self._hold_back(client, PASSING)
+        self._come_or_go(False)
+        if random.random() < 0.7:
+            self._come_or_go(True)
+        if not client.waits:
+            self._end_transaction(client, random.random() < 0.8)
+
+    def _come_or_go(self, is_there: bool) -> None:
+        commit = self._commit
         self.say(f"{PASSING} is {'declared' if is_there else 'deleted'}")
         self.passing.append((commit, is_there))
         waiting: set[bytes] = set()

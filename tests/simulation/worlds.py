@@ -1,4 +1,4 @@
-"""Which world a seed leads: a store in memory, SQLite on a simulated disk, a cluster, or readers beside merges."""
+"""Which world a seed leads: a store in memory, SQLite on a simulated disk, a cluster, readers of merges, or roles."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from .disk import is_possible
 from .local_copy import LocalCopy
 from .reading import Reading
 from .reading_sqlite import ReadingSqlite
+from .roles import Roles
 from .stored import Stored
 from .world import Messaging
 
-Simulated: TypeAlias = Messaging | Reading
+Simulated: TypeAlias = Messaging | Reading | Roles
 
 WORLDS: Final[Mapping[str, type[Simulated]]] = {
     "memory": Messaging,
@@ -23,6 +24,7 @@ WORLDS: Final[Mapping[str, type[Simulated]]] = {
     "cluster": Clustered,
     "readers": ReadingSqlite,
     "readers-copy": LocalCopy,
+    "roles": Roles,
 }
 ROUND: Final = 12  # seeds
 PLACES: Final = {
@@ -33,6 +35,7 @@ PLACES: Final = {
     7: "cluster",
     0: "readers",
     11: "readers-copy",
+    3: "roles",
 }  # in a round, of the worlds that are not in memory
 
 
