@@ -192,6 +192,10 @@ class Durability(ABC):
     stalled: str | None  # why commits wait, for something that may come back by itself
 
     @abstractmethod
+    def offset_ms_of(self, number: int) -> float:
+        """Return the milliseconds between monotonic time and that since 1970, as they were for an entry."""
+
+    @abstractmethod
     def work_soon(self, job: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
         """Have a thread that reads do a job; `then` is called in the broker's thread, with the failure if it raises."""
 

@@ -21,7 +21,7 @@ from leveret.durable.chunks import Chunks
 from leveret.durable.page_reader import FoundPage, read_again, read_page
 from leveret.durable.store.contract import Store
 from leveret.durable.unreadable import UnreadableEntries
-from leveret.durable.wall_offsets import WallOffsets
+from leveret.durable.wall_offsets import JUMP_MS, WallOffsets
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -42,7 +42,7 @@ class EntryReader(Durability):
         self.store = store
         self.broker = broker
         self.known = Chunks()
-        self.wall_offsets = WallOffsets(wall_ms_of(broker))
+        self.wall_offsets = WallOffsets(wall_ms_of(broker), broker.clock.wall() * 1000)
         self._arrival_times = ArrivalTimes(lambda: self.known.oldest)
         self.arrival_times = self._arrival_times
         self._unreadable: UnreadableEntries[Holder] = UnreadableEntries(self._on_unreadable)
@@ -94,6 +94,11 @@ class EntryReader(Durability):
 
         self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
 
+    def offset_ms_of(self, number: int) -> float:
+        now_ms = wall_ms_of(self.broker)
+        offset_ms = self.wall_offsets.of(number, self._arrival_times.of(number) or 0)
+        return offset_ms if abs(offset_ms - now_ms) > JUMP_MS else now_ms
+
     def work_soon(self, job: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
         self.store.read_soon(lambda reader: job(), then)
 
@@ -116,8 +121,13 @@ class EntryReader(Durability):
             )
         offset_of = self.wall_offsets.of
         return [
-            (number, position, (expires_ms - offset_of(number)) / 1000 if expires_ms else NEVER, message)
-            for number, position, expires_ms, _, message in result.rows
+            (
+                number,
+                position,
+                (expires_ms - offset_of(number, arrived_ms)) / 1000 if expires_ms else NEVER,
+                message,
+            )
+            for number, position, expires_ms, arrived_ms, message in result.rows
         ]
 
     # What cannot be read.

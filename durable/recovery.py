@@ -26,6 +26,7 @@ from leveret.mark import attempts_in, due_ms_in, is_fresh, is_plain
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.durable.journal import Journal
+    from leveret.durable.wall_offsets import WallOffsets
 
 log: Final = logging.getLogger("leveret.store")
 
@@ -51,14 +52,14 @@ class Gathered:
 
     __slots__ = ("expiries", "numbers", "positions", "sizes", "wall_ms")
 
-    def __init__(self) -> None:
-        self.wall_ms = 0.0  # milliseconds to add to monotonic time for that since 1970
+    def __init__(self, wall_ms: float) -> None:
+        self.wall_ms = wall_ms  # milliseconds to add to monotonic time for that since 1970
         self.numbers = array("Q")
         self.positions = array("Q")
         self.sizes = array("I")
-        self.expiries = array("Q")  # ms since 1970; 0: never
+        self.expiries = array("Q")  # ms since 1970, by the clock of the start; 0: never
 
-    def take(self, columns: chunk.Columns, places: Sequence[int]) -> None:
+    def take(self, columns: chunk.Columns, places: Sequence[int], offsets: WallOffsets) -> None:
         """Add entries of a chunk."""
         records, sizes, expiries = columns.records, columns.sizes, columns.expiries
         if len(places) == len(columns) and isinstance(records, range):  # usual: all, each with its own record
@@ -71,18 +72,31 @@ class Gathered:
             self.sizes.extend(sizes[records[place]] for place in places)
         if expiries is None:
             self.expiries.frombytes(bytes(self.expiries.itemsize * len(places)))
-        else:
+        elif columns.latest_arrival <= offsets.started_ms:
             self.expiries.extend(map(expiries.__getitem__, places))
+        else:  # the clock was set back
+            ahead_ms = [offsets.ahead_ms(columns.arrival(place)) for place in places]
+            rows = zip(places, ahead_ms, strict=True)
+            self.expiries.extend(
+                expiries[place] and max(1, int(expiries[place] - ahead)) for place, ahead in rows
+            )
 
-    def taken_out(self, waits: Mapping[int, int], redelivered_to: int) -> list[WaitingRow]:
-        """Take out the entries that wait for a time, whose marks are in `waits`."""
+    def taken_out(
+        self, waits: Mapping[int, int], redelivered_to: int, ahead_ms: Callable[[int], float]
+    ) -> list[WaitingRow]:
+        """Take out the entries that wait for a time, whose marks are in `waits`.
+
+        `ahead_ms` returns by how much the clock of an entry was ahead when it arrived. One that was delivered since has
+        its time by the clock of its return.
+        """
         rows: list[WaitingRow] = []
         left: list[int] = []
         for at, number in enumerate(self.numbers):
             if (mark := waits.get(number)) is None:
                 left.append(at)
                 continue
-            due = (due_ms_in(mark) - self.wall_ms) / 1000
+            ahead = ahead_ms(number) if is_fresh(mark) else 0.0
+            due = (due_ms_in(mark) - ahead - self.wall_ms) / 1000
             expires_at = (self.expiries[at] - self.wall_ms) / 1000 if self.expiries[at] else NEVER
             again = number <= redelivered_to or not is_fresh(mark)
             rows.append(
@@ -113,6 +127,8 @@ def messages(
 ) -> Recovered:
     """Restore the messages of all owners. `progress` is called now and then with their number. Raises StoreError."""
     owners = {owner.number: owner for owner in owners_of(broker)}
+    offsets, arrivals = journal.wall_offsets, journal.arrivals_known
+    wall_ms = offsets.of(0, 0)
     found: dict[tuple[int, int], Gathered] = {}
     recovered, told = Recovered(), 0
     marks = dict(journal.store.marks())
@@ -125,6 +141,7 @@ def messages(
     _streams(journal, recovered)
     # Else new entries could count as delivered before.
     journal.next_entry = max(journal.next_entry, marks.get(ALL_UP_TO, 0) + 1)
+    offsets.recovered(journal.next_entry)
     journal.written = journal.next_entry - 1
     if not journal.store.was_clean:
         journal.redelivered_to = journal.written
@@ -133,15 +150,17 @@ def messages(
     recovered.owners += len({number for number, _ in found})
     for number in owners:
         if not owners[number].ranked:
-            found.setdefault((number, 0), Gathered())
+            found.setdefault((number, 0), Gathered(wall_ms))
     queues = (queue for host in broker.hosts() for queue in host.queues.values())
     ids = {queue.number: queue.deduplication for queue in queues}
-    wall_ms = journal.wall_offsets.of(0)
+
+    def ahead_ms(number: int) -> float:
+        return offsets.ahead_ms(arrivals.of(number) or 0)
+
     for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
-        gathered.wall_ms = wall_ms
         if (known := ids.get(number)) is not None:
             known.found(gathered.positions)
-        if waits and (rows := gathered.taken_out(waits, journal.redelivered_to)):
+        if waits and (rows := gathered.taken_out(waits, journal.redelivered_to, ahead_ms)):
             owners[number].restore_schedule(rows)
             if not gathered.numbers:
                 continue
@@ -226,7 +245,8 @@ def _take(
     if kept.settled is None or len(kept.settled) not in (0, len(state.bits)):
         log.error("chunk %d: what of it is settled cannot be read; all of it is delivered again", kept.first)
         marks.update((number, 0) for number in columns.numbers if number not in marks)
-    lost = _hand_out(columns, state.live_places(), owners, found) if state.live else []
+    offsets = journal.wall_offsets
+    lost = _hand_out(columns, state.live_places(), owners, found, offsets) if state.live else []
     recovered.messages += state.live - len(lost)
     journal.next_queue = max(journal.next_queue, max(columns.queues) + 1)
     catalogue = journal.broker.catalogue
@@ -239,6 +259,7 @@ def _hand_out(
     places: Sequence[int],
     owners: Mapping[int, Holder],
     found: dict[tuple[int, int], Gathered],
+    offsets: WallOffsets,
 ) -> Sequence[int]:
     """Sort entries by owner and priority into `found`. Return the numbers of those without an owner, sorted."""
     queues, priorities = columns.queues, columns.priorities
@@ -257,8 +278,8 @@ def _hand_out(
         priority = owners[queue].rank(priority)  # else one level could be restored in two parts
         gathered = found.get((queue, priority))
         if gathered is None:
-            gathered = found[queue, priority] = Gathered()
-        gathered.take(columns, chosen)
+            gathered = found[queue, priority] = Gathered(offsets.of(0, 0))
+        gathered.take(columns, chosen, offsets)
     return sorted(lost)
 
 

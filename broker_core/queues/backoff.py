@@ -11,8 +11,10 @@ multiplier, or a minimum without a type, grows up to `LONGEST_S`, as in LavinMQ.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from leveret.durability import WaitingRow
 from leveret.limits import QueueLimits
 
 LONGEST_S: Final = (1 << 32) / 1000  # 49.7 days
@@ -54,3 +56,18 @@ def backoff_of(limits: QueueLimits) -> Backoff | None:
     if limits.retry_min_ms is None or limits.retry_type == "disabled":
         return None
     return Backoff(limits.retry_min_ms, limits.retry_max_ms, limits.retry_type, limits.retry_multiplier)
+
+
+def within(backoff: Backoff | None, rows: Sequence[WaitingRow], now: float) -> Sequence[WaitingRow]:
+    """Return entries that waited when the node ended: those that have failed wait for a step of the back-off at most.
+
+    The clock by which they were told to wait may have been set back since.
+    """
+    if backoff is None:
+        return rows
+    bounded: list[WaitingRow] = []
+    for number, position, size, due, expires_at, attempts, redelivered in rows:
+        if attempts:
+            due = min(due, now + backoff.wait_s(attempts + 1, backoff.delays_failed))
+        bounded.append((number, position, size, due, expires_at, attempts, redelivered))
+    return bounded

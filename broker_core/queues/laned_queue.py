@@ -25,6 +25,7 @@ from leveret.limits import QueueLimits, QueueType
 from leveret.queues import runs
 from leveret.queues.auto_delete import AutoDelete
 from leveret.queues.backlog import PAGE_MESSAGES, Backlog
+from leveret.queues.backoff import backoff_of, within
 from leveret.queues.lane import Lane
 from leveret.queues.overflow import NEVER_FULL, is_local, refuses, repeats, turned_away
 from leveret.queues.queue import EXPIRED, Queue
@@ -278,7 +279,7 @@ class LanedQueue(Queue):
         self.touch()
 
     def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
-        self.scheduled().restore(rows)
+        self.scheduled().restore(within(backoff_of(self.limits), rows, self.settling.now))
         self.go_on_from(max([row[1] for row in rows]) + 1)
 
     def books(self) -> Backlog:

@@ -166,8 +166,15 @@ class Schedule(ScheduledMessages):
             delivery = item.delivery
             number = item.number if delivery is None else delivery.stored
             if number > 0:
-                due_ms = 0 if item.is_early else self._wall_ms(item.due)
+                due_ms = 0 if item.is_early else self._marked_ms(item, number)
                 yield number, mark_of(item.attempts, not item.redelivered, due_ms)
+
+    def _marked_ms(self, item: ScheduledDelivery, number: int) -> int:
+        """Return when a message is due, in ms since 1970: one that was never delivered by the clock of its arrival."""
+        journal = self._queue.journal
+        if item.redelivered or journal is None:
+            return self._wall_ms(item.due)
+        return int(item.due * 1000 + journal.offset_ms_of(number)) + 1
 
     # Departure.
 

@@ -93,6 +93,11 @@ class Columns:
         """Return where a record begins in the chunk's messages."""
         return self.ends[record - 1] if record else 0
 
+    @property
+    def latest_arrival(self) -> int:
+        """The time at which the last of the entries arrived, in ms since 1970."""
+        return self.arrived if self.arrivals is None else max(self.arrivals)
+
     def arrival(self, place: int) -> int:
         """Return when an entry arrived, in ms since 1970."""
         return self.arrived if self.arrivals is None else self.arrivals[place]

@@ -14,6 +14,7 @@ from leveret.durable import recovery
 from leveret.durable.recovery import Gathered, pages_of
 from leveret.durable.store import chunk
 from leveret.durable.store.contract import Entries
+from leveret.durable.wall_offsets import WallOffsets
 from leveret.message import Facts, Message
 from tests.harness.bench import ENCODING
 
@@ -74,7 +75,7 @@ def test_entries_come_to_their_owners(
     owners = {number: Keeper(number, highest) for number in (1, 2)}
     live = range(len(rows)) if all_live else places
     if places:
-        assert recovery._hand_out(columns, live, owners, found) == lost  # type: ignore[arg-type]
+        assert recovery._hand_out(columns, live, owners, found, WallOffsets(0.0, 0.0)) == lost  # type: ignore[arg-type]
     assert {
         key: sorted(
             (number, position, size, bool(expiry))
@@ -87,13 +88,12 @@ def test_entries_come_to_their_owners(
 
 
 def gathered(rows: Sequence[tuple[int, int, int]], expiring: set[int]) -> Gathered:
-    made = Gathered()
+    made = Gathered(500.0)
     for number, position, size in rows:
         made.numbers.append(number)
         made.positions.append(position)
         made.sizes.append(size)
         made.expiries.append(1000 * number if number in expiring else 0)
-    made.wall_ms = 500.0
     return made
 
 

@@ -52,6 +52,7 @@ class SimulatedNode(ClientBench):
         self.disk = disk
         self.connections: list[Connection] = []
         self.failed: list[Exception] = []
+        self.closed_at: dict[int, float] = {}  # the wall's time at which each commit was closed
         self.persistence = Persistence(self.broker, disk, None, (PROTOCOL010, PROTOCOL091, PROTOCOL10))
         self.journal = self.persistence.journal
         self.journal.ahead_entries = 1  # where the store takes a second commit before the first is answered
@@ -67,6 +68,17 @@ class SimulatedNode(ClientBench):
     def settle(self) -> None:
         super().settle()
         self.flush()
+        self._note_closed()
+
+    def advance(self, seconds: float) -> None:
+        self._note_closed()
+        super().advance(seconds)
+
+    def _note_closed(self) -> None:
+        """Note of commits that were closed since the last look, in which no time has passed, when that was."""
+        if hasattr(self, "journal"):
+            for number in range(max(self.closed_at, default=0) + 1, self.journal.open):
+                self.closed_at[number] = self.clock.wall()
 
     def settle_only(self) -> None:
         """Let the broker settle, as the keeper asks a node to."""

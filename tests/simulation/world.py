@@ -110,6 +110,8 @@ class Place:
     ends_at: float = NEVER  # when it expires there, in the broker's seconds
     due: float = -NEVER  # when it is ready, likewise
     offset: float = 0.0  # of the wall clock, when these times were written
+    expires: float = NEVER  # when it expires there, by the wall clock of its arrival
+    arrived: float = 0.0  # by that clock, where a start has found it
     # A client had it when its queue was deleted: a start finds it until the queue's record is removed.
     is_removed: bool = False
 
@@ -270,7 +272,11 @@ class Messaging(World):
         now = self.node.broker.now
         ends_at = now + TTL_S if place == "ageing" else NEVER
         due = now + wait_s if wait_s else -NEVER
-        record.places.append(Place(place, commit, self._number, ends_at, due, self._offset, is_removed))
+        offset = self._offset
+        expires = ends_at + offset
+        record.places.append(
+            Place(place, commit, self._number, ends_at, due, offset, expires, is_removed=is_removed)
+        )
         record.holder = record.given = None
         record.avoided.clear()
         if place:
@@ -523,6 +529,7 @@ class Messaging(World):
         self.late.clear()
         self._alarmed = self._reloaded = False
         now, wall = self.node.clock.now(), self.node.clock.wall()
+        self._closed_at, self._started_at = self.node.closed_at, wall
         self.node = SimulatedNode(self.node.disk.again(), now, wall)
         before = {record: record.places for record in self.records.values()}
         rules, passing = self.rules, self.passing
@@ -552,11 +559,13 @@ class Messaging(World):
         self._spill(1)  # as does what there is room for now
 
     def _found(self, place: Place) -> Place:
-        """Return a place as a start finds it, by the clock on the wall."""
-        jumped = place.offset - self._offset
-        return attrs.evolve(
-            place, commit=0, ends_at=place.ends_at + jumped, due=place.due + jumped, offset=self._offset
-        )
+        """Return a place as a start finds it: by the clock on the wall, or with the time that it had at its arrival, if
+        the clock was set back since."""
+        arrived = self._closed_at.get(place.commit, self._started_at) if place.commit else place.arrived
+        ahead = max(0.0, arrived - self._started_at)
+        ends_at = place.expires - self._offset - ahead
+        due = place.due + place.offset - self._offset
+        return attrs.evolve(place, commit=0, ends_at=ends_at, due=due, offset=self._offset, arrived=arrived)
 
     def _difference(self) -> str:
         """Return how what is in the queues after a start differs from what has to be there."""
