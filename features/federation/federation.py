@@ -22,6 +22,7 @@ from leveret.features.federation.link import ExchangeLink, FederationLink, Queue
 from leveret.features.federation.upstream import SetMember, Upstream, members_of, upstream_of
 from leveret.features.parameters.components import Component, Connecting, Parameter
 from leveret.features.parameters.passwords import with_passwords, without_passwords
+from leveret.features.transfers.ends import NOBODY
 from leveret.features.transfers.parameter_reader import object_in
 from leveret.features.transfers.transfer import START_S
 from leveret.observability.metric import COUNTER, GAUGE, Metric
@@ -81,6 +82,13 @@ class ParameterKind(Component):
         self._erase(virtual_host, name)
         self._federation.parameters_changed(virtual_host)
 
+    def user_deleted(self, user: str) -> None:
+        for (virtual_host, name), kept in list(self._kept.items()):
+            if kept.user == user:
+                self._kept[virtual_host, name] = KeptParameter(kept.value, NOBODY)
+                self._keep(virtual_host, name, kept.value, NOBODY)
+                self._federation.parameters_changed(virtual_host)
+
     def find(self, virtual_host: str, name: str) -> KeptParameter | None:
         return self._kept.get((virtual_host, name))
 
@@ -130,6 +138,7 @@ class Federation(Connecting):
         self.upstreams = Upstreams(self, broker)
         self.sets = UpstreamSets(self, broker)
         self.components = (self.upstreams, self.sets)
+        broker.events.listeners.append(self)
         self._links: dict[Destination, dict[LinkKey, FederationLink]] = {}  # of what has a policy so
         self._demands: dict[Queue, QueueDemand] = {}
         self._marked: dict[Destination, None] = {}

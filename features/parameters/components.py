@@ -13,6 +13,7 @@ import attrs
 
 from leveret.catalogue import SHOVEL, UPSTREAM, Named
 from leveret.guests import Guest
+from leveret.observability.events import Event, EventListener
 from leveret.values import Json
 
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ class Component(ABC):
 
     def _record(self, virtual_host: str, name: str, value: Json, user: str) -> None:
         """Keep a parameter that was set in the store, and tell of it."""
+        self._keep(virtual_host, name, value, user)
+        self._tell("parameter.set", virtual_host, name)
+
+    def _keep(self, virtual_host: str, name: str, value: Json, user: str) -> None:
         if self._broker.catalogue is not None:
             self._broker.catalogue.keep(Named((self.component, virtual_host, name), (value, user)))
-        self._tell("parameter.set", virtual_host, name)
 
     def _erase(self, virtual_host: str, name: str) -> None:
         """Have the store forget a parameter that was deleted, and tell of it."""
@@ -63,14 +67,26 @@ class Component(ABC):
         """Delete a parameter. Raises NotFound."""
 
     @abstractmethod
+    def user_deleted(self, user: str) -> None:
+        """Leave the parameters that a user has set without one, also where there is a new user of that name.
+
+        Called in the middle of the deletion: what changes the topology waits for a timer.
+        """
+
+    @abstractmethod
     def parameters(self, virtual_host: str) -> Iterable[Parameter]:
         """Return the parameters in a virtual host, by name."""
 
 
-class Connecting(Guest):
+class Connecting(Guest, EventListener):
     """A guest whose parameters connect brokers."""
 
     components: Sequence[Component]
+
+    def on_event(self, event: Event) -> None:
+        if event.name == "user.deleted":
+            for component in self.components:
+                component.user_deleted(str(event.facts["name"]))
 
 
 def component_of(broker: Broker, name: str) -> Component:

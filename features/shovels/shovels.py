@@ -14,7 +14,7 @@ from leveret.features.parameters.components import Component, Connecting, Parame
 from leveret.features.parameters.passwords import with_passwords, without_passwords
 from leveret.features.shovels.definition import definition_of
 from leveret.features.shovels.shovel import Shovel
-from leveret.features.transfers.ends import Journey
+from leveret.features.transfers.ends import NOBODY, Journey
 from leveret.features.transfers.parameter_reader import object_in
 from leveret.observability.metric import COUNTER, GAUGE, Metric
 from leveret.values import Json
@@ -47,6 +47,7 @@ class Shovels(Component, Connecting):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self.components = (self,)
+        broker.events.listeners.append(self)
         self._kept: dict[tuple[str, str], Kept] = {}
 
     def set(self, virtual_host: str, name: str, value: Json, user: str) -> None:
@@ -84,12 +85,29 @@ class Shovels(Component, Connecting):
             raise TooMany(f"there are {SHOVELS_MAX} shovels, which are the most")
         value = with_passwords(object_in(value, "a shovel"), {} if before is None else before.value)
         journey = Journey(broker, name, f"shovel {name}", virtual_host, user, definition_of(value))
-        if before is not None:
+        return self._begin(journey, value, is_static)
+
+    def _begin(self, journey: Journey, value: Mapping[str, Json], is_static: bool) -> Kept:
+        """Begin a shovel, in place of the one that has its name."""
+        virtual_host, name = key = journey.virtual_host, journey.name
+        if (before := self._kept.get(key)) is not None:
             before.shovel.stop()
         shovel = Shovel(journey, partial(self._stop_and_forget, virtual_host, name), is_static)
         kept = self._kept[key] = Kept(shovel, value, is_static)
         shovel.begin()
         return kept
+
+    def user_deleted(self, user: str) -> None:
+        for (virtual_host, name), kept in self._kept.items():
+            if kept.shovel.journey.user == user and not kept.is_static:
+                self._keep(virtual_host, name, kept.value, NOBODY)
+                self._broker.timers.at(self._broker.now, partial(self._disown, kept))
+
+    def _disown(self, kept: Kept, now: float) -> None:
+        """Replace a shovel by one without a user, unless it has been set again or deleted meanwhile."""
+        journey = kept.shovel.journey
+        if self._kept.get((journey.virtual_host, journey.name)) is kept:
+            self._begin(attrs.evolve(journey, user=NOBODY), kept.value, False)
 
     def delete(self, virtual_host: str, name: str) -> None:
         """Stop and delete a shovel. Raises NotFound, and PreconditionFailed for a static one."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from leveret.features.federation.feed import ExchangeFeed, QueueFeed
     from leveret.features.transfers.definition import Definition, EndSettings
 
+NOBODY: Final = ""  # the user of a transfer whose user was deleted
 REFUSES: Final = "the destination refuses messages"
 
 

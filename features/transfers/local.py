@@ -15,6 +15,7 @@ from leveret.errors import AccessRefused, Failure, NotFound
 from leveret.exchanges.exchange_type import Exchange
 from leveret.features.transfers.definition import AckMode
 from leveret.features.transfers.ends import (
+    NOBODY,
     REFUSES,
     DestinationEnd,
     EndListener,
@@ -39,6 +40,8 @@ def client_of(journey: Journey, uri: Uri) -> Client:
     """Return the user that has set the shovel as a client in its virtual host, or that of the URI. Raises Failure."""
     name = journey.virtual_host_at(uri)
     broker = journey.broker
+    if journey.user == NOBODY:
+        raise NotFound("the user who has set it was deleted: it has to be set again")
     user = broker.access.user(journey.user)
     if user is None:
         raise NotFound(f"there is no user '{journey.user}', who has set it")

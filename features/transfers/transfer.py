@@ -55,7 +55,7 @@ class Transfer(EndListener):
         self.journey = journey
         self.definition = journey.definition
         self.state = STARTING
-        self.reason = ""  # why it has failed, the last time
+        self._last_reason = ""  # why it has failed, the last time
         self.is_blocked = False  # the destination has no room
         self.changed_at = journey.broker.clock.wall()
         self.forwarded = 0  # messages that the destination has
@@ -140,6 +140,11 @@ class Transfer(EndListener):
         self.stop()
         self._failures = 0
         self.start()
+
+    @property
+    def reason(self) -> str:
+        """The reason why it has failed, until it runs again."""
+        return "" if self.is_running else self._last_reason
 
     @property
     def is_running(self) -> bool:
@@ -298,10 +303,10 @@ class Transfer(EndListener):
         reason, base_s = self._failure, self.definition.reconnect_s
         if self.state is RUNNING and now - self._running_since >= DELAY_MAX_S:
             self._failures = 0
-        is_news = reason != self.reason or not self._failures
+        is_news = reason != self._last_reason or not self._failures
         self._close()
         self._failures += 1
-        self.reason = reason
+        self._last_reason = reason
         self.is_blocked = False
         self._set(TERMINATED)
         if is_news:

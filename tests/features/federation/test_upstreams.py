@@ -90,6 +90,26 @@ def test_upstreams_sets_and_links_are_there_again_after_a_restart() -> None:
     assert region.federation.sets.names("/") == ["s"]
 
 
+def test_a_link_does_not_run_under_a_new_user_of_the_name_of_a_deleted_one() -> None:
+    side = Region()
+    side.broker.access.add_user("ann", "ann", ("administrator",))
+    side.broker.access.set_permissions("ann", "/", ".*", ".*", ".*")
+    side.broker.access.set_permissions("ann", "up", ".*", ".*", ".*")
+    side.host.declare_exchange("fed", "topic")
+    side.upstream(user="ann")
+    side.federate()
+    assert side.link.state == "running"
+    side.broker.access.delete_user("ann")
+    side.broker.access.add_user("ann", "ann", ("administrator",))
+    side.broker.access.set_permissions("ann", "/", ".*", ".*", ".*")
+    side.broker.access.set_permissions("ann", "up", ".*", ".*", ".*")
+    side.run(1.0)
+    assert (side.link.state, side.link.journey.user) == ("terminated", "")
+    assert "the user who has set it was deleted" in side.link.reason
+    side.upstream(user="ann")
+    assert (side.link.state, side.link.reason) == ("running", "")
+
+
 def test_a_node_without_upstreams_has_no_federation_and_a_deleted_virtual_host_takes_its_own() -> None:
     side = Region()
     assert side.broker.guests.find(Federation) is None

@@ -234,7 +234,7 @@ def test_permissions_that_are_taken_away_end_it(yard: Yard, loses: str) -> None:
     yard.host.declare_queue("from")
     yard.host.declare_queue("to")
     yard.bench.user("mover")
-    shovel = yard.set(user="mover", reconnect_delay=1)
+    yard.set(user="mover", reconnect_delay=1)
     access = yard.broker.access
     if loses == "user":
         access.delete_user("mover")
@@ -246,7 +246,7 @@ def test_permissions_that_are_taken_away_end_it(yard: Yard, loses: str) -> None:
         )
     yard.publish(b"1")
     yard.publish(b"2")
-    assert shovel.state == "terminated"
+    assert yard.shovel.state == "terminated"
     assert set(yard.bodies("from")) | set(yard.bodies()) == {b"1", b"2"}
     assert b"2" in yard.bodies("from")
 
@@ -337,3 +337,57 @@ def test_what_a_shovel_publishes_counts_for_the_publish_rates_of_its_user(yard: 
     assert moved + 5 <= len(yard.bodies()) <= moved + 15
     yard.run(5.0)
     assert yard.bodies() == [b"%d" % number for number in range(40)]
+
+
+# The user who has set it.
+
+
+def test_a_shovel_does_not_run_under_a_new_user_of_the_name_of_a_deleted_one() -> None:
+    yard = StoredYard()
+    yard.host.declare_queue("from", durable=True)
+    yard.stored.user("ann", tags=("administrator",))
+    assert yard.set("ann").state == "running"
+    for again in (False, True):
+        if not again:
+            yard.broker.access.delete_user("ann")
+            yard.stored.user("ann")
+        else:
+            yard = yard.again()
+        yard.run()
+        yard.publish(b"1")
+        shovel = yard.shovel
+        assert (shovel.state, shovel.journey.user) == ("terminated", "")
+        assert "the user who has set it was deleted" in shovel.reason
+        assert yard.host.queues["from"].ready == 1 + again
+    yard.set("ann")
+    assert (yard.shovel.state, yard.bodies()) == ("running", [b"1", b"1"])
+
+
+def test_a_shovel_that_is_set_again_while_its_user_is_deleted_belongs_to_the_other(yard: Yard) -> None:
+    yard.host.declare_queue("from")
+    yard.bench.user("ann")
+    yard.set("ann")
+    yard.broker.access.delete_user("ann")
+    assert yard.set("guest").state == "running"
+    yard.run()
+    assert yard.shovel.journey.user == "guest"
+
+
+def test_a_static_shovel_belongs_to_the_name_that_the_file_has(yard: Yard) -> None:
+    yard.host.declare_queue("from")
+    yard.bench.user("ann")
+    yard.shovels.set_static("/", "s", {**LOCAL, "src-queue": "from", "dest-queue": "to"}, "ann")
+    yard.broker.access.delete_user("ann")
+    yard.bench.user("ann")
+    yard.run(60.0)
+    assert yard.shovel.state == "running"
+
+
+def test_a_shovel_that_runs_again_has_no_reason_of_failure() -> None:
+    yard = Yard()
+    shovel = yard.set(src_predeclared=True, reconnect_delay=1)
+    assert shovel.state == "terminated"
+    assert "from" in shovel.reason
+    yard.host.declare_queue("from")
+    yard.run(2.0)
+    assert (shovel.state, shovel.reason) == ("running", "")
