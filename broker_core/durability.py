@@ -47,8 +47,10 @@ class Holder(Protocol):
         Called once for each level with messages; a holder that is not `ranked` is always called once.
         """
 
-    def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
+    def restore_schedule(self, rows: Sequence[WaitingRow], set_back: bool) -> None:
         """Take back entries that waited for a time when the node ended, and that are not due yet.
+
+        `set_back` says that the clock by which they were told to wait has been set back since.
 
         Called for each level that has any, before or without `restore`. Only entries for which `Durability.waits` was
         called wait for a time.

@@ -161,7 +161,7 @@ def messages(
         if (known := ids.get(number)) is not None:
             known.found(gathered.positions)
         if waits and (rows := gathered.taken_out(waits, journal.redelivered_to, ahead_ms)):
-            owners[number].restore_schedule(rows)
+            owners[number].restore_schedule(rows, any(ahead_ms(row[0]) > 0 for row in rows))
             if not gathered.numbers:
                 continue
         owners[number].restore(priority, pages_of(gathered, marks, journal.redelivered_to))

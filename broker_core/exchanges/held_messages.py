@@ -87,7 +87,7 @@ class HeldMessages:
     def rank(self, priority: int) -> int:
         return 0
 
-    def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
+    def restore_schedule(self, rows: Sequence[WaitingRow], set_back: bool) -> None:
         raise AssertionError("held messages are due when they expire")
 
     def reread(self) -> int:

@@ -58,13 +58,12 @@ def backoff_of(limits: QueueLimits) -> Backoff | None:
     return Backoff(limits.retry_min_ms, limits.retry_max_ms, limits.retry_type, limits.retry_multiplier)
 
 
-def within(backoff: Backoff | None, rows: Sequence[WaitingRow], now: float) -> Sequence[WaitingRow]:
+def within(backoff: Backoff, rows: Sequence[WaitingRow], now: float) -> Sequence[WaitingRow]:
     """Return entries that waited when the node ended: those that have failed wait for a step of the back-off at most.
 
-    The clock by which they were told to wait may have been set back since.
+    That holds for those, too, whose consumer gave a time of its own, which cannot be told from the others: so it is
+    only for entries whose clock is known to have been set back.
     """
-    if backoff is None:
-        return rows
     bounded: list[WaitingRow] = []
     for number, position, size, due, expires_at, attempts, redelivered in rows:
         if attempts:

@@ -278,8 +278,9 @@ class LanedQueue(Queue):
             self.found(page)
         self.touch()
 
-    def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
-        self.scheduled().restore(within(backoff_of(self.limits), rows, self.settling.now))
+    def restore_schedule(self, rows: Sequence[WaitingRow], set_back: bool) -> None:
+        backoff = backoff_of(self.limits) if set_back else None
+        self.scheduled().restore(rows if backoff is None else within(backoff, rows, self.settling.now))
         self.go_on_from(max([row[1] for row in rows]) + 1)
 
     def books(self) -> Backlog:

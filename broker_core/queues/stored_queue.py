@@ -55,7 +55,7 @@ class StoredQueue(Sink):
         """
         raise Unsupported(f"{self.described} keeps no messages")
 
-    def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
+    def restore_schedule(self, rows: Sequence[WaitingRow], set_back: bool) -> None:
         """Take back messages that waited for a time when the node ended. Called before anything else.
 
         Raises Unsupported if none can wait here.

@@ -77,6 +77,21 @@ def test_a_message_that_waits_is_ready_within_its_delay() -> None:
     assert waiting(after.host.queue("q")) == "a"
 
 
+def test_a_time_that_a_consumer_gave_outlasts_a_start_where_the_clock_was_not_set() -> None:
+    site = Site()
+    queue = site.queue(x_delivery_limit=9, x_delayed_retry_type="all", x_delayed_retry_min=10_000)
+    site.publish("", "q", b"a")
+    queue.release(fetched(queue, settled=False), until=site.clock.now() + 3600)  # type: ignore[attr-defined]
+    site.settle()
+    after = site.again()
+    after.advance(3599)
+    after.settle()
+    assert waiting(after.host.queue("q")) == ""
+    after.advance(2)
+    after.settle()
+    assert waiting(after.host.queue("q")) == "a"
+
+
 def test_a_message_for_later_waits_for_its_delay_at_most() -> None:
     site = Site()
     site.queue(x_delayed_message=True)
