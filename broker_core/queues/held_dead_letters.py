@@ -14,7 +14,8 @@ A held message is the one that died, with the note of its death, under its old e
 decided anew whenever the topology has changed. The names of targets that have it already are in its notes.
 
 At most `PREFETCH` dead letters are in hand, RabbitMQ's number; the others wait behind them. Each target gets them in
-their order, and is asked once in each round, however many it is to get.
+their order, and is asked once in each round, however many it is to get. Where those in hand wait for their targets,
+those behind them that have others are looked for by a search (`search.py`), which passes by all that wait for the same.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from leveret.delivery import Delivery
+from leveret.clock import NEVER
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
 from leveret.errors import PLUGIN_MISTAKES
 from leveret.exchanges.exchange_type import Exchange
 from leveret.exchanges.routing import Route, identity_at, kept_by
@@ -34,6 +36,8 @@ from leveret.queues.dead_letters import addressed, is_cycle, notes_of_death
 from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import REJECTED, Queue
 from leveret.queues.work_queue import WorkQueue
+from leveret.selectors.conditions import AllOf
+from leveret.selectors.parser import Selector
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
@@ -47,6 +51,7 @@ PORTION: Final = 1_000  # dead letters that are tried at once: 10 ms
 FIRST_PAUSE_S: Final = 1.0  # to the first attempt for which nothing but time is a reason; doubled each time,
 LAST_PAUSE_S: Final = 180.0  # up to RabbitMQ's dead_letter_worker_publisher_confirm_timeout
 LOG_PAUSE_S: Final = 60.0  # between log lines about one queue, which may have no room many times a second
+PARTED_MAX: Final = 1_000  # dead letters behind those in hand of which some targets have got their copies
 ANEW: Final = -1  # a revision of no virtual host
 NO_LIMITS: Final = QueueLimits()
 
@@ -64,6 +69,37 @@ class Letter:
         self.identity: Identity | None = None  # by which its exchange drops duplicates
         self.revision = ANEW  # of the virtual host when it was routed
         self.why = ""  # why it is held
+
+
+class Deliverable(Selector):
+    """The condition that a dead letter has a target that none of those before it wait for."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: HeldDeadLetters) -> None:
+        super().__init__("", AllOf([]))
+        self._held = held
+
+    def matches(self, message: Message) -> bool:
+        return self._held.may_go(message)
+
+
+class Seeker(Consumer):
+    """The cursor among the dead letters behind those in hand. It is in no ring, and nothing is sent to it."""
+
+    __slots__ = ()
+
+    def __init__(self, held: HeldDeadLetters) -> None:
+        super().__init__(held, False, UNLIMITED, Window(), selector=Deliverable(held))
+
+    def room(self) -> int:
+        return 0
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        raise AssertionError("it takes what it finds itself")
+
+    def cancelled(self) -> None:
+        """Nothing is left to do: it ends with its queue."""
 
 
 def hold(queue: Queue, message: Message, reason: str) -> None:
@@ -88,9 +124,14 @@ class HeldDeadLetters(WorkQueue):
         "_dropped",
         "_letters",
         "_logged_at",
+        "_parted",
+        "_passes_keepers",
+        "_passing",
         "_pause_s",
+        "_rescans",
         "_revision",
         "_said",
+        "_seeker",
         "_timer",
         "confirmed",
         "in_hand",
@@ -113,6 +154,13 @@ class HeldDeadLetters(WorkQueue):
         self._dropped = 0  # in this round, because the strategy is not `at-least-once` any more
         self._pause_s = FIRST_PAUSE_S
         self._timer: Timer | None = None
+        self._seeker: Seeker | None = None  # there while dead letters behind those in hand are looked for
+        self._passing: set[Queue] = set()  # targets whose dead letters it passes by
+        self._passes_keepers = False  # and those for exchanges that keep messages, of which one has failed
+        self._rescans = False  # it begins anew when it has come to the end, as one of these targets has room
+        self._parted: dict[
+            Delivery, None
+        ] = {}  # dead letters that it has put back, since some targets are full
         self._said = ""  # the reason that the log has, while they wait
         self._logged_at = -LOG_PAUSE_S
 
@@ -148,9 +196,10 @@ class HeldDeadLetters(WorkQueue):
         self.touch()
 
     def route_again(self) -> None:
-        """Route those in hand anew in the next settle, and try them."""
+        """Route all anew in the next settle, and try them."""
         for letter in self._letters:
             letter.revision = ANEW
+        self._revision = ANEW
         self.wake()
 
     def _time_is_over(self, now: float) -> None:
@@ -179,10 +228,13 @@ class HeldDeadLetters(WorkQueue):
     def _go_round(self) -> None:
         full: set[Queue] = set()  # targets that have refused one, and are not asked again
         revision = self.virtual_host.revision
+        if revision != self._revision:
+            self._end_seeking()
         if self._again or revision != self._revision:  # a newer one could overtake them on another way
             self._again, self._revision = False, revision
             for letter in list(self._letters):
                 self._try(letter, full)
+            self._look_at_passing(full)
         else:
             for letter in self._letters:
                 if letter.route is not None:
@@ -198,14 +250,77 @@ class HeldDeadLetters(WorkQueue):
             left -= len(taken)
             for delivery in taken:
                 self._take_in_hand(delivery, full)
+        if self.ready and self.source.limits.at_least_once:
+            self._look_past(full, left)
+        else:
+            self._end_seeking()
 
-    def _take_in_hand(self, delivery: Delivery, full: set[Queue]) -> None:
+    def _look_at_passing(self, full: set[Queue]) -> None:
+        """Begin the search behind those in hand anew, or later, if one of the targets that it has passed has room."""
+        if self._seeker is None or all(queue in full or self._is_awaiting(queue) for queue in self._passing):
+            return
+        if self._seeker.searching:
+            self._rescans = True  # an end has to be reached, however often targets get room
+        else:
+            self._end_seeking()
+
+    def _is_awaiting(self, queue: Queue) -> bool:
+        return isinstance(queue, WorkQueue) and queue.awaited is not None and self in queue.awaited
+
+    def _look_past(self, full: set[Queue], left: int) -> None:
+        """Give dead letters behind those in hand to targets that those before them do not wait for."""
+        search = self.searched()
+        if self._seeker is None:
+            self._seeker = Seeker(self)
+            search.add(self._seeker)
+        self._passing |= full
+        while left > 0:
+            if (delivery := search.next_for(self._seeker)) is None:
+                if self._rescans and not self._seeker.searching:
+                    self._end_seeking()
+                    self.touch()
+                return
+            left -= 1
+            letter = self._take_in_hand(delivery, self._passing)
+            if letter in self._letters:  # some of its targets are full: it waits at its place
+                self._passes_keepers |= letter.route is not None and bool(letter.route.keepers)
+                self._let_go_of(letter)
+                self._parted[delivery] = None
+                self.due(delivery)
+        self.settling.later(PAUSE_S, self._touch_later)
+
+    def may_go(self, message: Message) -> bool:
+        """Return whether a dead letter behind those in hand has a target that the search does not pass by."""
+        letter = Letter(Delivery(message, self, 0, NEVER))
+        self._route(letter)
+        if letter.route is None or (self._passes_keepers and letter.route.keepers):
+            return False
+        queues = letter.route.queues
+        passed = [queue for queue in queues if queue in self._passing]
+        if queues and len(passed) == len(queues) and not letter.route.keepers:
+            return False
+        return not passed or len(self._parted) < PARTED_MAX
+
+    def _end_seeking(self) -> None:
+        if self._seeker is not None and self.search is not None:
+            self.search.remove(self._seeker)
+        self._seeker, self._rescans, self._passes_keepers = None, False, False
+        self._passing.clear()
+
+    def _let_go_of(self, letter: Letter) -> None:
+        del self._letters[letter]
+        self.in_hand -= 1
+        self.in_hand_bytes -= letter.delivery.message.size
+
+    def _take_in_hand(self, delivery: Delivery, full: set[Queue]) -> Letter:
+        self._parted.pop(delivery, None)
         delivery.message = self.leaving(delivery)
         letter = Letter(delivery)
         self.in_hand += 1
         self.in_hand_bytes += delivery.message.size
         self._letters[letter] = None
         self._try(letter, full)
+        return letter
 
     def _try(self, letter: Letter, full: set[Queue]) -> None:
         """Give a dead letter to targets that do not have it, and let it go if all have it now."""
@@ -225,10 +340,8 @@ class HeldDeadLetters(WorkQueue):
             self._dropped += 1
             gone = True
         if gone:
-            del self._letters[letter]
-            self.in_hand_bytes -= size
+            self._let_go_of(letter)
             self._pause_s = FIRST_PAUSE_S
-            self.in_hand -= 1
             self.forget((letter.delivery,))
 
     def _route(self, letter: Letter) -> None:
@@ -359,6 +472,7 @@ class HeldDeadLetters(WorkQueue):
     def give_up(self) -> None:
         """Give all dead letters to the targets that take them now, and drop the others: their queue is deleted."""
         self.route_again()
+        self._end_seeking()
         while self.ready or self._letters:
             self._again = True
             self._load_head()
@@ -367,12 +481,15 @@ class HeldDeadLetters(WorkQueue):
     def let_go(self) -> None:
         super().let_go()
         self._letters.clear()
+        self._parted.clear()
 
     def closed(self) -> None:
         """Drop all dead letters, as their queue is deleted."""
         if count := self.count:
             log.warning("%d dead letters that waited are deleted with %s", count, self.source.described)
         self.deleted = True
+        self._end_seeking()
+        self._parted.clear()
         self.purge()
         for letter in self._letters:
             self.forget((letter.delivery,))

@@ -127,6 +127,14 @@ class Search:
         self.remove(consumer)
         return found[0] if found else None
 
+    def next_for(self, consumer: Consumer) -> Delivery | None:
+        """Take out the next message that suits a consumer that is in no ring; None: there is none, or the search goes
+        on later, for which the queue is dispatched again."""
+        found = self._find(consumer, 1, 1)
+        if consumer.searching and self._portions.used_up:
+            self._portions.go_on_later()
+        return found[0] if found else None
+
     def _find(self, consumer: Consumer, quota: int, room: int) -> list[Delivery]:
         consumer.searching = False
         if (cursors := self._seekers.get(consumer)) is None:

@@ -9,7 +9,7 @@ import pytest
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import BasicProperties, ByteArray, FieldTable, FieldValue, Timestamp
 from tests.amqp091.peer import channel_of, with_queue
-from tests.harness.bench import ClientBench
+from tests.harness.bench import ClientBench, StoredBench
 
 from .endings import Step
 from .peer import ClientChannel, Content
@@ -488,3 +488,58 @@ def test_an_x_death_that_lacks_much_is_counted_on() -> None:
     reject(channel)
     (death,) = deaths(channel)
     assert death["count"] == 2
+
+
+# At least once.
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+def test_dead_letters_on_disk_go_past_those_whose_target_is_full_and_after_a_start_too(
+    queue_type: str,
+) -> None:
+    bench = StoredBench()
+    channel = channel_of(bench)
+    channel.exchange("dlx", durable=True)
+    held = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+    arguments = {"x-queue-type": queue_type, "x-dead-letter-exchange": "dlx", **held}
+    channel.declare("q", durable=True, arguments=arguments)
+    channel.declare("full", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.declare("free", durable=True)
+    for name in ("full", "free"):
+        channel.bind(name, "dlx", name)
+        channel.bind("q", "amq.direct", name)
+
+    def die(channel: ClientChannel, keys: list[str]) -> None:
+        for number, key in enumerate(keys):
+            body = b"%d" % number
+            channel.publish("amq.direct", key, body, BasicProperties(delivery_mode=2), settle=False)
+        channel.consume("q", "t")
+        deliveries = channel.deliveries()
+        assert len(deliveries) == len(keys)
+        channel.nack(0, multiple=True, requeue=False)
+        channel.does(m.BasicCancel("t"))
+
+    die(channel, 2000 * ["full"] + 100 * ["full", "free"])
+    letters = channel.peer.bench.queue("q").dead_letters
+    assert letters is not None
+    while letters.page_out(0):
+        bench.settle()
+    settled_down(bench)
+    assert (bench.queue("free").ready, letters.count) == (100, 2099)
+    bench = bench.again()
+    channel = channel_of(bench)
+    die(channel, ["full", "free"])
+    settled_down(bench)
+    assert bench.queue("free").ready == 101
+    got: list[int] = []
+    while (content := channel.get("full")) is not None:
+        got.append(int(content.body))
+        settled_down(bench)
+    assert got == [*range(2000), *range(2000, 2200, 2), 0]
+    assert [int(body) for body in channel.bodies("free")] == [*range(2001, 2200, 2), 1]
+
+
+def settled_down(bench: ClientBench) -> None:
+    """One turn after the other, as long as one is due soon."""
+    while (at := bench.broker.timers.next_at()) is not None and at <= bench.broker.now + 0.1:
+        bench.advance(0.01)
