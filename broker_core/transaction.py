@@ -6,6 +6,9 @@ Messages are routed when they are published, and reach their queues at commit; o
 dropped by a rollback (S124). A queue that was deleted in between and declared again gets its messages, as RabbitMQ
 remembers queues by their names; a message for which no queue is left is routed anew, so that alternates get it, and is
 unroutable if that leads nowhere (S125).
+
+That a commit is there as a whole or not at all is the journal's doing: all that it changes is in one commit on disk.
+Consumers do not wait for that, so that one may have seen what a crash undoes (X094).
 """
 
 from __future__ import annotations

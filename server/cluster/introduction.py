@@ -1,10 +1,13 @@
 """Name the client of a relayed connection to the node that serves: a PROXY header, version 2, that only nodes can make.
 
-    standby ── PROXY v2: client's address, listener, code ──> owner's `cluster.address` ── then the client's bytes
+    standby ── PROXY v2: address, listener, serial, code ──> owner's `cluster.address` ── then the client's bytes
 
 The owner makes a key at each takeover and writes it into the row of the shard, beside its address: those that can read
-the row are nodes of the cluster. The code is an HMAC of all that stands before it in the header. The client's own bytes
-follow as they are, TLS or another PROXY header included, and are treated as the named listener treats them.
+the row are nodes of the cluster. The code is an HMAC of all that stands before it in the header. The serial is the name
+of a relay, made at its start, and a number that is used once. The owner remembers those that it has seen in a window,
+as in RFC 4303, section 3.4.3: a header that was captured opens no other connection, and clocks do not matter. The
+client's own bytes follow as they are, TLS or another PROXY header included, and are treated as the named listener
+treats them.
 
 The source of the form is HAProxy's specification, `proxy-protocol.txt`: 0xE0 to 0xEF are types for own use.
 """
@@ -15,6 +18,7 @@ import hashlib
 import hmac
 import struct
 from ipaddress import IPv4Address, ip_address
+from itertools import count
 from typing import Final
 
 import attrs
@@ -32,6 +36,10 @@ from leveret.server.node.proxy_protocol import (
 
 LISTENER: Final = 0xE0  # the listener that the client has connected to, by its place in the configuration
 CODE: Final = 0xE1
+SERIAL: Final = 0xE2
+SERIALS: Final = struct.Struct("!16sQ")  # the relay's name, and a number
+NAME_SIZE: Final = 16
+WINDOW: Final = 1 << 16  # numbers: those of connections that are made at the same time come in any order
 FIELD: Final = struct.Struct("!BH")  # type and length of a field (TLV)
 CODE_SIZE: Final = hashlib.sha256().digest_size
 KEY_SIZE: Final = 32
@@ -62,7 +70,39 @@ class Announcement:
             return None
 
 
-def introduction(client: ProxiedRoute | None, listener: str, key: bytes) -> bytes:
+class Serials:
+    """The serials of one relay: its name, and the numbers that it uses once each."""
+
+    def __init__(self, name: bytes) -> None:
+        """`name` has `NAME_SIZE` bytes, and is that of no other relay."""
+        self._name = name
+        self._numbers = count()
+
+    def next(self) -> bytes:
+        return SERIALS.pack(self._name, next(self._numbers))
+
+
+class SeenSerials:
+    """The serials that an owner has seen under its key."""
+
+    def __init__(self) -> None:
+        # By relay: the highest number, and a bit for each of the `WINDOW` numbers up to it, the highest first.
+        self._seen: dict[bytes, tuple[int, int]] = {}
+
+    def take(self, serial: bytes) -> None:
+        """Take note of a serial. Raises BadHeader if it was seen before, or is too old to be known."""
+        name, number = SERIALS.unpack(serial)
+        highest, bits = self._seen.get(name, (number, 0))
+        if number > highest:
+            bits = (bits << min(number - highest, WINDOW)) & ((1 << WINDOW) - 1)
+            highest = number
+        age = highest - number
+        if age >= WINDOW or bits >> age & 1:
+            raise BadHeader("a header that was used before")
+        self._seen[name] = highest, bits | 1 << age
+
+
+def introduction(client: ProxiedRoute | None, listener: str, key: bytes, serial: bytes) -> bytes:
     """Return the header that goes before a client's bytes; None: a client without an address, of a Unix socket."""
     command, family, addresses = LOCAL, UNKNOWN, b""
     if client is not None:
@@ -71,23 +111,30 @@ def introduction(client: ProxiedRoute | None, listener: str, key: bytes) -> byte
         ports = client.port, client.local_port
         addresses = ADDRESSES[family][1].pack(host.packed, local_host.packed, *ports)
     name = listener.encode()
-    length = len(addresses) + FIELD.size + len(name) + FIELD.size + CODE_SIZE
+    length = len(addresses) + FIELD.size + len(name) + FIELD.size + len(serial) + FIELD.size + CODE_SIZE
     head = START.pack(SIGNATURE, command, family, length) + addresses
-    head += FIELD.pack(LISTENER, len(name)) + name + FIELD.pack(CODE, CODE_SIZE)
+    head += FIELD.pack(LISTENER, len(name)) + name + FIELD.pack(SERIAL, len(serial)) + serial
+    head += FIELD.pack(CODE, CODE_SIZE)
     return head + hmac.digest(key, head, "sha256")
 
 
-def listener_of(header: bytes, key: bytes) -> str:
-    """Return the listener that a whole header names. Raises BadHeader if no node of the cluster has made it."""
+def listener_of(header: bytes, key: bytes, seen: SeenSerials) -> str:
+    """Return the listener that a whole header names.
+
+    Raises BadHeader if no node of the cluster has made it for this owner, or if it was used before.
+    """
     head, code = header[:-CODE_SIZE], header[-CODE_SIZE:]
     if not hmac.compare_digest(code, hmac.digest(key, head, "sha256")):
         raise BadHeader("a header that no node of the cluster has made for this owner")
     family = head[START.size - 3]
     at = START.size + (ADDRESSES[family][1].size if family in ADDRESSES else 0)
+    fields: dict[int, bytes] = {}
     while at + FIELD.size <= len(head):
         kind, length = FIELD.unpack_from(head, at)
         at += FIELD.size
-        if kind == LISTENER:
-            return head[at : at + length].decode()
+        fields[kind] = head[at : at + length]
         at += length
-    raise BadHeader("a header without a listener")
+    if LISTENER not in fields or len(fields.get(SERIAL, b"")) != SERIALS.size:
+        raise BadHeader("a header without a listener or a serial")
+    seen.take(fields[SERIAL])
+    return fields[LISTENER].decode()

@@ -33,7 +33,7 @@ from leveret.durable.store.postgres.session import UnreachableError, boottime
 from leveret.errors import PreconditionFailed
 from leveret.security.guards import Admission, descriptors_max
 from leveret.server.cluster.contract import HEIR, RowView, ShardView
-from leveret.server.cluster.introduction import KEY_SIZE, Announcement, listener_of
+from leveret.server.cluster.introduction import KEY_SIZE, Announcement, SeenSerials, listener_of
 from leveret.server.cluster.lease import LOOK_S, NodeEvent, NodeLease, NodeState, OwnLease, Watch
 from leveret.server.cluster.refusal import refused
 from leveret.server.cluster.relay import KEEPALIVE, OWNER_WAIT_S, Relay
@@ -104,13 +104,14 @@ class OwnTerm(Term):
         self._member = member
         self._renewed_at = renewed_at
         self._key = key
+        self._seen = SeenSerials()
 
     def has_lapsed(self) -> bool:
         self.own.renew(self._renewed_at())
         return self.own.has_lapsed(boottime())
 
     def listener_of(self, header: bytes) -> str:
-        return listener_of(header, self._key)
+        return listener_of(header, self._key, self._seen)
 
     def status(self) -> Mapping[str, Json]:
         member = self._member

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -17,7 +18,7 @@ import trio
 from leveret.config.types import Address
 from leveret.front_end import Peer
 from leveret.server.cluster.copier import Copier
-from leveret.server.cluster.introduction import Announcement, introduction
+from leveret.server.cluster.introduction import NAME_SIZE, Announcement, Serials, introduction
 from leveret.server.node.proxy_protocol import ProxiedRoute
 
 log: Final = logging.getLogger("leveret.cluster")
@@ -45,9 +46,12 @@ UNFINISHED: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 class Relay:
     """Relayed connections of one node, and their figures."""
 
-    def __init__(self, owner: Callable[[], Announcement | None]) -> None:
+    def __init__(
+        self, owner: Callable[[], Announcement | None], random_octets: Callable[[int], bytes] = os.urandom
+    ) -> None:
         """`owner` returns where the node is that serves, as far as it is known."""
         self._owner = owner
+        self._serials = Serials(random_octets(NAME_SIZE))
         self._copier: Copier | None = None  # from the first client on
         self.connections = 0  # at the moment
 
@@ -70,7 +74,8 @@ class Relay:
                 return
             server, key = owner
             with server:
-                hello = introduction(None if peer.is_unix else _route(peer), listener, key) + first
+                route = None if peer.is_unix else _route(peer)
+                hello = introduction(route, listener, key, self._serials.next()) + first
                 if await self._send(server, memoryview(hello)):
                     await self._copied(client, server)
 

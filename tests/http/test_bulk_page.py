@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from leveret.broker import Broker
+from leveret.durable.store import block
 from leveret.features.leases.lease import LEASES_MAX, READER_MAX, Lease
 from leveret.features.leases.reservation import TAKING_S
 from leveret.limits import QueueLimits
@@ -17,17 +18,42 @@ from leveret.protocols.http.bulk import bulk, leases, streams
 from leveret.protocols.http.connection import Bounds
 from leveret.protocols.http.server import memory_budget
 from leveret.queues.work_queue import WorkQueue
+from tests.durable.store.test_bloom import packed
 from tests.harness.bench import ENCODING
 from tests.http.stand import Stand
+from tests.http.test_leases import LeaseStand
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bulk-access.md").read_text()
 LEASE = Lease(WorkQueue(Broker().add_virtual_host("/"), "q", QueueLimits()), "r")
 
 
-def test_the_reader_on_the_page_reads_blocks() -> None:
+def reader_on_the_page() -> Callable[[bytes], Iterator[tuple[int, bytes]]]:
     (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, Callable[[bytes], Iterator[tuple[int, bytes]]]] = {}
     exec(program, names)  # type: ignore[arg-type]
+    return names["bodies"]
+
+
+def test_the_reader_on_the_page_reads_blocks_of_leases() -> None:
+    """They have version 2, for they say when each message came into its queue."""
+    stand = LeaseStand()
+    stand.publish(b"a", b"bc", to="sw")
+    stand.advance(1)
+    stand.publish(b"d", to="sw")
+    fence = stand.open()
+    stand.state("POST", f"/sw/r/reserve?fence={fence}&from=0&messages=3")
+    octets = stand.lease("GET", f"/sw/r/blocks?fence={fence}&from=0&until=3").body
+    assert block.header(octets).flags & block.ARRIVALS
+    assert list(reader_on_the_page()(octets)) == [(0, b"a"), (1, b"bc"), (2, b"d")]
+
+
+def test_the_reader_on_the_page_reads_blocks_with_a_filter() -> None:
+    octets = packed("x", "y", first=7)
+    assert block.header(octets).flags & block.FILTER
+    assert list(reader_on_the_page()(octets)) == [(7, b"7."), (8, b"8.")]
+
+
+def test_the_reader_on_the_page_reads_blocks() -> None:
     stand = Stand()
     stand.publish(b"like", b"messages")
     stand.advance(1)  # another block
@@ -38,7 +64,7 @@ def test_the_reader_on_the_page_reads_blocks() -> None:
     stand.broker.publish(stand.host.exchange("amq.fanout"), Message(ENCODING, "amq.fanout", "", b"", b"lost"))
     stand.host.bind(stand.host.exchange("amq.fanout"), stand.stream, "")
     stand.broker.publish(stand.host.exchange("amq.fanout"), Message(ENCODING, "amq.fanout", "", b"", b""))
-    read = list(names["bodies"](stand.blocks("from=0").body))
+    read = list(reader_on_the_page()(stand.blocks("from=0").body))
     assert read == list(enumerate([b"like", b"messages", b"unlike 0", b"unlike 1", b"unlike 2", b""]))
 
 
