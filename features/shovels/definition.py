@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from leveret.errors import PreconditionFailed
+from leveret.features.shovels.publish_properties import NAME as PROPERTIES
+from leveret.features.shovels.publish_properties import changes_of
 from leveret.features.transfers.definition import Definition
 from leveret.features.transfers.parameter_reader import ParameterReader, object_in, require_known
 from leveret.values import Json
@@ -20,6 +22,7 @@ ALIASES: Final = {
     "delete-after": "src-delete-after",
     "add-forward-headers": "dest-add-forward-headers",
     "add-timestamp-header": "dest-add-timestamp-header",
+    "publish-properties": "dest-publish-properties",
 }
 KEYS: Final = (
     "ack-mode",
@@ -35,11 +38,8 @@ KEYS: Final = (
     "src-prefetch-count",
     "dest-add-forward-headers",
     "dest-add-timestamp-header",
+    "dest-publish-properties",
 )
-UNSUPPORTED: Final = {
-    "dest-publish-properties": "messages keep their properties",
-    "publish-properties": "messages keep their properties",
-}
 
 
 def definition_of(value: Json) -> Definition:
@@ -64,6 +64,7 @@ def definition_of(value: Json) -> Definition:
         reconnect_s,
         parameter.flag("dest-add-forward-headers"),
         parameter.flag("dest-add-timestamp-header"),
+        properties=changes_of(parameter.table(PROPERTIES)),
     )
 
 
@@ -72,8 +73,6 @@ def _known(value: Mapping[str, Json]) -> ParameterReader:
     fields: dict[str, Json] = {}
     for name, item in value.items():
         key = ALIASES.get(name, name)
-        if key in UNSUPPORTED:
-            raise PreconditionFailed(f"key '{key}' is not supported: {UNSUPPORTED[key]}")
         require_known(key, KEYS)
         fields[key] = item
     return ParameterReader(fields)

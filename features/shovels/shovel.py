@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from leveret.features.shovels.publish_properties import with_properties
 from leveret.features.transfers.ends import DestinationEnd, Journey, SourceEnd, end_named
 from leveret.features.transfers.local import LocalDestination, LocalSource
 from leveret.features.transfers.transfer import Transfer
@@ -46,7 +47,9 @@ class Shovel(Transfer):
         self._finished()
 
     def _marked(self, message: Message) -> Message:
-        """Return the message with the headers that the definition asks for."""
+        """Return the message with the properties and headers that the definition asks for."""
+        if self.definition.properties:
+            message = with_properties(message, self.definition.properties)
         headers: dict[str, Value] = {}
         if self.definition.forward_headers:
             before = message.header(SHOVELLED)

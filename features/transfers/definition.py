@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 import attrs
 
@@ -44,3 +46,4 @@ class Definition:
     forward_headers: bool = False
     timestamp_header: bool = False
     trusts_user_id: bool = False  # what the source says about who has published a message is not checked
+    properties: Mapping[str, Any] = attrs.field(factory=dict)  # that each message gets in place of its own

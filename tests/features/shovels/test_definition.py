@@ -75,7 +75,16 @@ WRONG: list[tuple[dict[str, Json], str]] = [
     ({"src-predeclared": "yes"}, "true or false"),
     ({"src-queue-args": 5}, "should be an object"),
     ({"src-qeue": "x"}, "did you mean 'src-queue'?"),
-    ({"dest-publish-properties": {}}, "not supported"),
+    ({"dest-publish-properties": 5}, "should be an object"),
+    ({"dest-publish-properties": {"delivery_mode": 3}}, "a number from 1 to 2"),
+    ({"dest-publish-properties": {"delivery_mode": "2"}}, "a number from 1 to 2"),
+    ({"dest-publish-properties": {"priority": True}}, "a number from 0 to 255"),
+    ({"dest-publish-properties": {"expiration": 60000}}, "a text such as"),
+    ({"dest-publish-properties": {"expiration": "soon"}}, "a text such as"),
+    ({"dest-publish-properties": {"content_type": "x" * 256}}, "at most 255 bytes"),
+    ({"dest-publish-properties": {"user_id": "guest"}}, "the publisher of a message"),
+    ({"dest-publish-properties": {"headers": {}}}, "dest-add-forward-headers"),
+    ({"dest-publish-properties": {"app-id": "x"}}, "did you mean 'app_id'?"),
 ]
 
 

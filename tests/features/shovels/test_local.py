@@ -9,7 +9,7 @@ from leveret.errors import NotFound, PreconditionFailed, TooMany
 from leveret.features.shovels import shovels as shovels_module
 from leveret.features.shovels.shovels import Shovels
 from leveret.features.transfers.transfer import delay_s
-from leveret.message import Facts
+from leveret.message import LOWEST, Facts
 from tests.harness.bench import ClientBench
 
 from .yard import LOCAL, StoredYard, Yard
@@ -391,3 +391,35 @@ def test_a_shovel_that_runs_again_has_no_reason_of_failure() -> None:
     yard.host.declare_queue("from")
     yard.run(2.0)
     assert (shovel.state, shovel.reason) == ("running", "")
+
+
+# Other properties.
+
+
+def test_each_message_gets_the_properties_that_are_asked_for(yard: Yard) -> None:
+    yard.host.declare_queue("from")
+    yard.set(
+        dest_publish_properties={
+            "delivery_mode": 2, "priority": 0, "expiration": "60000", "content_type": "text/plain", "app_id": "s",
+        },
+        dest_add_forward_headers=True,
+    )  # fmt: skip
+    yard.publish(b"1", facts=Facts(priority=5))
+    (delivery,) = yard.host.queues["to"].waiting()
+    message = delivery.message
+    facts = message.facts
+    assert (facts.durable, facts.priority, facts.ttl_ms) == (True, LOWEST, 60_000)
+    assert delivery.expires_at == pytest.approx(yard.broker.now + 60, abs=1)
+    said = message.encoding.read(message.properties)
+    assert (said.content_type, said.app_id, said.durable, said.priority, said.ttl_ms) == (
+        "text/plain", "s", True, 0, 60_000,
+    )  # fmt: skip
+    assert "x-shovelled" in (said.headers or {})
+
+
+def test_without_any_properties_a_message_keeps_its_bytes(yard: Yard) -> None:
+    yard.host.declare_queue("from")
+    yard.set(publish_properties={})
+    yard.publish(b"1")
+    (delivery,) = yard.host.queues["to"].waiting()
+    assert delivery.message.properties == b"\x10\x00\x02"
