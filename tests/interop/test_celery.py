@@ -86,8 +86,9 @@ class Site:
     def stop(self) -> None:
         self.worker.stop()
         if self.app.backend.supports_autoexpire:  # rpc://, which has a connection of its own
-            # The broker may have closed it before, and have given up waiting for the answer.
-            with contextlib.suppress(amqp.ConnectionError, OSError):
+            # The broker may have closed it before, and have given up waiting for the answer; or Celery is about to
+            # connect anew, and has none.
+            with contextlib.suppress(amqp.ConnectionError, OSError, AttributeError):
                 self.app.backend.result_consumer.stop()
         self.app.pool.force_close_all()
         self.app.close()
