@@ -158,9 +158,7 @@ class HeldDeadLetters(WorkQueue):
         self._passing: set[Queue] = set()  # targets whose dead letters it passes by
         self._passes_keepers = False  # and those for exchanges that keep messages, of which one has failed
         self._rescans = False  # it begins anew when it has come to the end, as one of these targets has room
-        self._parted: dict[
-            Delivery, None
-        ] = {}  # dead letters that it has put back, since some targets are full
+        self._parted: dict[Delivery, None] = {}  # dead letters that it has put back: some targets are full
         self._said = ""  # the reason that the log has, while they wait
         self._logged_at = -LOG_PAUSE_S
 

@@ -61,9 +61,8 @@ log: Final = logging.getLogger("leveret.node")
 TRAFFIC: Final = ("octets_received", "octets_sent", "reads", "writes")
 OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
-CLOSING_S: Final = (
-    2.0  # for clients to close at shutdown: with a store to close, it has to end within five seconds
-)
+# For clients to close at shutdown. With a store to close, that has to end within five seconds.
+CLOSING_S: Final = 2.0
 
 
 class TrioClock(Clock):
