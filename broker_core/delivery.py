@@ -227,9 +227,8 @@ class Consumer(ABC):
         self.timeout_s: float | None = None  # its own limit for answers, 0 for none; None: its queue's
         self.warnings: tuple[str, ...] = ()  # of what its client asked for and has no effect
         self.attached = False  # to the queue, by `Queue.add_consumer`
-        self.peer: object = (
-            None  # the other end of its connection (`Client.peer`), where the protocol sets it
-        )
+        # The other end of its connection (`Client.peer`), where the protocol sets it.
+        self.peer: object = None
         self.behind: Consumer | None = None  # the next in the queue's ring, while `able`,
         self.before: Consumer | None = None  # and the one before it
         self.able = False  # it is in the queue's ring of consumers believed able to take messages

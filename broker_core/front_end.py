@@ -37,9 +37,8 @@ class TlsFacts:
     version: str  # such as TLSv1.3
     cipher: str
     subject: str | None = None  # distinguished name (RFC 4514); None: the client showed no certificate
-    login: str | None = (
-        None  # the name of the user that EXTERNAL logs in; None: no certificate, or none with such a name
-    )
+    # The name of the user that EXTERNAL logs in; None: no certificate, or none with such a name.
+    login: str | None = None
 
 
 @attrs.frozen
@@ -95,12 +94,10 @@ class FrontEnd(ABC):
     outbox: Outbox
     closed: bool = False  # send what is in the outbox, then close the socket
     gave_up: bool = False  # its peer was silent for too long: reset the connection, so that the peer notices
-    blocked: bool = (
-        False  # it published while an alarm was raised: the node stops reading until `alarm(None)`
-    )
-    throttled: bool = (
-        False  # it published faster than a rate or a queue allows: the node stops reading until `on_resume`
-    )
+    # It published while an alarm was raised: the node stops reading until `alarm(None)`.
+    blocked: bool = False
+    # It published faster than a rate or a queue allows: the node stops reading until `on_resume`.
+    throttled: bool = False
     read_max: int = READ_ALL  # the most bytes to read at once
     on_resume: Callable[[], None] | None = None  # set by the node; called when `throttled` is over
     halted: bool = False  # it has input left and lets others have their turn: `receive` with b"" goes on

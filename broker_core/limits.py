@@ -46,9 +46,8 @@ class Overflow(Enum):
     REJECT_PUBLISH_DLX = "reject-publish-dlx"
     SELF_DESTRUCT = "self-destruct"  # the queue is deleted with all its messages
     FLOW_TO_DISK = "flow-to-disk"  # it is taken, and what is over the limit is on disk only
-    PRODUCER_FLOW_CONTROL = (
-        "producer-flow-control"  # it is taken, and its publisher is not read from for a while
-    )
+    # It is taken, and its publisher is not read from for a while.
+    PRODUCER_FLOW_CONTROL = "producer-flow-control"
 
 
 @attrs.frozen
@@ -174,9 +173,8 @@ class NodeLimits:
     max_consumers_per_channel: int | None = None
     max_channels: int | None = None
     max_virtual_hosts: int | None = None
-    max_unacknowledged: int | None = (
-        None  # bytes that one consumer has not answered, where it need not grant credit
-    )
+    # Bytes that one consumer has not answered, where it need not grant credit.
+    max_unacknowledged: int | None = None
     max_unacknowledged_per_connection: int | None = None  # and all such consumers of one connection
 
     def require_connection(self, open_now: int) -> None:

@@ -181,9 +181,8 @@ class Notes:
         self.offset: int | None = None  # in the stream that holds it
         # The names of what has a dead letter that is still held for others; True: an exchange, False: a queue.
         self.reached: tuple[tuple[bool, str], ...] = ()
-        self.is_repeat = (
-            False  # it may have been in its next queue, and delivered, before the node ended suddenly
-        )
+        # It may have been in its next queue, and delivered, before the node ended suddenly.
+        self.is_repeat = False
 
     def copy(self) -> Notes:
         """Return notes that say the same."""
@@ -337,9 +336,8 @@ class Message:
         self.facts = facts
         self.notes = notes
         self.converted: object = None  # the last rendering for a consumer; owned by the protocol that made it
-        self.peer: object = (
-            None  # the other end of its connection (`Client.peer`), where the protocol sets it
-        )
+        # The other end of its connection (`Client.peer`), where the protocol sets it.
+        self.peer: object = None
         self.size = len(body)  # bytes of body, as limits count them
 
     @property

@@ -26,9 +26,8 @@ from leveret.pipeline.options import CHOICES, Use, read_options
 from leveret.pipeline.sink_options import read_sink_options
 
 READ, WRITE = "amqp.read", "amqp.write"  # keys of the metadata of a column
-PREFIX: Final = (
-    "option."  # of what was given with OPTIONS, beside owner, provider, path, comment and the like
-)
+# Of what was given with OPTIONS, beside owner, provider, path, comment and the like.
+PREFIX: Final = "option."
 NO_OPTIONS: Final = (
     "Spark has handed over no options. Of a table, it does so only if that was made by CREATE TABLE ... USING amqp"
     " OPTIONS (...) without a list of columns (the option columns chooses them) and without AS SELECT; one with"

@@ -62,9 +62,8 @@ if TYPE_CHECKING:
     from leveret.pipeline.filters import Filters
     from leveret.pipeline.row_filter import RowFilter
 
-MANY_ROWS: Final = (
-    8  # of a block, on average; from here on its bodies are one slice, 10 us, not copied one by one
-)
+# Of a block, on average; from here on its bodies are one slice, 10 us, not copied one by one.
+MANY_ROWS: Final = 8
 RUN_ROWS: Final = 16_384  # rows of small blocks in a batch; a block may have more of its own
 RUN_OCTETS: Final = 4 << 20  # bytes in a batch of small blocks
 REPEATED_MAX: Final = 8 << 20  # bytes that the rows of a batch may repeat

@@ -31,9 +31,8 @@ class SuperStream(ExchangeType):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self._partitions: dict[str, Destination] | None = (
-            None  # by binding key; None after bindings have changed
-        )
+        # By binding key; None after bindings have changed.
+        self._partitions: dict[str, Destination] | None = None
 
     def validate_binding(self, key: str, arguments: Table) -> None:
         if not NUMBER.fullmatch(key):

@@ -337,6 +337,15 @@ def test_a_class_has_at_most_forty_methods(path: Path) -> None:
     assert {name: size for name, size in sizes.items() if size > 40} == {}
 
 
+FOLDED: Final = re.compile(r"^ *\w[\w.]*(?:: [^=\n]+)? = \(\n +[^#\n]+  # [^\n]+\n *\)\n", re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sorted(MODULES.values()), ids=ids)
+def test_a_long_comment_stands_above_its_value(path: Path) -> None:
+    """Else the formatter folds a value over three lines to make room for it."""
+    assert FOLDED.findall(path.read_text()) == []
+
+
 GUESTS: Final = re.compile(
     r"shovel|federat|\brecording|\bleases?\b|staging|\bxa\b|dtx|unsettled.map", re.IGNORECASE
 )

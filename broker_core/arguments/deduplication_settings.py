@@ -40,9 +40,8 @@ class DeduplicationSettings:
     """The way in which one exchange or queue tells duplicates."""
 
     header: str = HEADER
-    size: int | None = (
-        None  # None: the default, or in a queue without a time: the ids of the messages that are in it
-    )
+    # None: the default, or in a queue without a time: the ids of the messages that are in it.
+    size: int | None = None
     ttl_ms: int | None = None
     persistence: str | None = None  # None: on disk if the exchange or queue is durable
 

@@ -36,9 +36,8 @@ from leveret.version import VERSION
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{0,127}")  # AMQP 0-9-1, domain exchange-name
 UNREADABLE: Final = re.compile("[\r\n\ud800-\udfff]")
-LOW_PRIORITY_MAX: Final = (
-    4  # AMQP 0-9-1, class basic: "priorities 0-4 and 5-9 are treated as two distinct levels"
-)
+# AMQP 0-9-1, class basic: "priorities 0-4 and 5-9 are treated as two distinct levels".
+LOW_PRIORITY_MAX: Final = 4
 
 
 class UnknownExchangeType(Unsupported):

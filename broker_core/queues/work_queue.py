@@ -90,9 +90,8 @@ class WorkQueue(LanedQueue):
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
         self.search: Search | None = None  # exists while a consumer needs cursors
         self.backoff: Backoff | None = None  # how long messages wait that a consumer gave back
-        self.single: SingleActiveConsumer | None = (
-            None  # the only one that is served, if there is such a limit
-        )
+        # The only one that is served, if there is such a limit.
+        self.single: SingleActiveConsumer | None = None
         self.expiry: Expiry | None = None  # created with the first message that will expire
         self.set_up()
         self.apply(limits)

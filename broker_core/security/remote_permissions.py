@@ -30,9 +30,8 @@ log: Final = logging.getLogger("leveret.security")
 
 ASKED_MAX: Final = 1000  # questions that the server is being asked
 ANSWERS_MAX: Final = 10_000  # remembered; the oldest is dropped
-BETWEEN_S: Final = (
-    1.0  # at least, between two times at which answers expire for connections that rely on them
-)
+# At least, between two times at which answers expire for connections that rely on them.
+BETWEEN_S: Final = 1.0
 VIRTUAL_HOST: Final = "vhost"
 TOPIC: Final = "topic"
 

@@ -138,9 +138,8 @@ class Append:
         self.packed = packed  # the block, instead of `messages`
         self.positions: array[int] | None = None  # their positions in a queue, if they come from one
         self.arrivals: array[int] | None = None  # when they came into that queue, in ms since 1970-01-01 UTC
-        self.filter_octets = (
-            0  # bytes of a block's Bloom filter, if a message has a filter value; 0: no filter
-        )
+        # Bytes of a block's Bloom filter, if a message has a filter value; 0: no filter.
+        self.filter_octets = 0
 
     @property
     def next(self) -> int:

@@ -64,9 +64,8 @@ class Segments:
         self._touched: list[Key] = []  # by the commit that is being written
         self._named: set[int] = set()  # streams whose folders are certainly on disk
         self.syncs = True  # whether files are synced; False: they are only a copy
-        self.written: list[tuple[Key, int, bytes]] | None = (
-            None  # collects blocks: segment, place in its file
-        )
+        # Collects blocks: segment, place in its file.
+        self.written: list[tuple[Key, int, bytes]] | None = None
 
     # Start.
 

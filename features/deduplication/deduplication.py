@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from leveret.queues.queue import Queue
     from leveret.queues.work_queue import WorkQueue
 
-LOOKED_AT: Final = (
-    1000  # slots, when somebody asks for the number of ids: those that have expired are dropped
-)
+# Slots, when somebody asks for the number of ids: those that have expired are dropped.
+LOOKED_AT: Final = 1000
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -70,9 +70,8 @@ class BranchState(Enum):
     DOOMED = "doomed"  # the same, but its work is undone
     REPORTED = "reported"  # doomed, and that was reported
     PREPARED = "prepared"  # kept until it is committed or rolled back
-    HEURISTIC = (
-        "heuristic"  # completed by an operator, or the store lost some of it: kept until it is forgotten
-    )
+    # Completed by an operator, or the store lost some of it: kept until it is forgotten.
+    HEURISTIC = "heuristic"
 
 
 class Verb(Enum):

@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.store")
 
 PREPARED: Final = "prepared"  # the note in the log with the number of its messages
-REPEATED: Final = (
-    "repeated"  # the note that the node ended suddenly: the branch may have been committed before
-)
+# The note that the node ended suddenly: the branch may have been committed before.
+REPEATED: Final = "repeated"
 
 
 @attrs.frozen

@@ -189,9 +189,8 @@ class Bounds:
     body_size_max: int = 1024 * 1024
     strangers_body_max: int = 2048  # of a body before its user has logged in
     behind_size_max: int = 128 * 1024  # of requests that come while an answer is awaited or being sent
-    request_timeout_s: float = (
-        10.0  # from a request's first byte to its last, or to `stall_size` more of its body
-    )
+    # From a request's first byte to its last, or to `stall_size` more of its body.
+    request_timeout_s: float = 10.0
     idle_timeout_s: float = 60.0  # between requests
     stall_timeout_s: float = 30.0  # in which the reader of a large answer must take `stall_size` more of it
     stall_size: int = 256 * 1024  # the sender of a large body must send as much within `request_timeout_s`

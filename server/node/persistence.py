@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.store")
 
-SWITCH_INTERVAL_S: Final = (
-    1e-4  # with Python's own 5 ms a busy loop keeps the writer waiting: 200 ms a commit
-)
+# With Python's own 5 ms a busy loop keeps the writer waiting: 200 ms a commit.
+SWITCH_INTERVAL_S: Final = 1e-4
 PATIENCE_S: Final = 0.002
 QUICK_S: Final = 0.001
 LOOK_SHARE: Final = 16  # part of the room on the disk that is read between two checks of the alarms

@@ -45,9 +45,8 @@ AT_ONCE: Final = 256  # connections returned by one poll
 TOGETHER: Final = 64  # connections read from before their effects are settled
 TOGETHER_S: Final = 0.001  # the longest time before settling, which peers wait for
 STAY_S: Final = 0.001  # the shortest time that `epoll` can wait
-STAY_MAX_S: Final = (
-    0.005  # the longest time before tasks that accept connections, and signals, have their turn
-)
+# The longest time before tasks that accept connections, and signals, have their turn.
+STAY_MAX_S: Final = 0.005
 
 
 class Poller:

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from leveret.outbox import Outbox
 
 READ_SIZE_MIN: Final = 1024
-READ_LITTLE: Final = (
-    65_536  # bytes asked for where little came last time: to ask for more costs an allocator more
-)
+# Bytes asked for where little came last time: to ask for more costs an allocator more.
+READ_LITTLE: Final = 65_536
 MUCH: Final = 32_768  # bytes in one read: a peer that sends so many usually has more
 JOINED_MAX: Final = 65_536  # bytes of several pieces that are joined even if one of them is large
 SENT_MAX: Final = 1 << 20  # bytes sent before others have their turn, to a peer that reads as fast as we send
@@ -80,9 +79,8 @@ class SocketIO:
         self.octets_received = self.reads = self.writes = 0
         self.ahead = False  # it publishes faster than the disk can keep up, and is not read from for now
         self.says_much = False  # its last read returned much
-        self.has_more = (
-            False  # its TLS or WebSocket has more to read, of which the operating system does not know
-        )
+        # Its TLS or WebSocket has more to read, of which the operating system does not know.
+        self.has_more = False
         self.halted = False  # its front-end has left some of its input for its next turn
         self.dismissed = False  # its own task is about to continue
         self._broker = broker

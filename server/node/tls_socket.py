@@ -13,9 +13,8 @@ import socket
 import ssl
 from typing import Final
 
-SLICE: Final = (
-    131_072  # bytes encrypted at once: eight records; a connection holds as many besides its outbox
-)
+# Bytes encrypted at once: eight records; a connection holds as many besides its outbox.
+SLICE: Final = 131_072
 RECORD_MAX: Final = 16_384  # clear bytes of one record (RFC 8446, section 5.1), and so of one read
 SMALL: Final = 1024  # clear bytes that most records do not exceed: to allocate for a large one takes longer
 ANSWERS_MAX: Final = 16_384  # bytes of TLS's own answers that a peer may leave unread

@@ -74,9 +74,8 @@ class Moment(Reader):
         self._world = world
         self._context = world.slices[place].moment()
         self._reader = self._context.__enter__()
-        self._lacking: Collection[int] | None = (
-            None  # chunks whose messages were elsewhere; None: nothing was read
-        )
+        # Chunks whose messages were elsewhere; None: nothing was read.
+        self._lacking: Collection[int] | None = None
 
     def end(self) -> None:
         self._context.__exit__(None, None, None)

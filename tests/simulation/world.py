@@ -34,9 +34,8 @@ from .replacing import replaced
 
 TTL_S: Final = 60.0
 ROUNDED_S: Final = 0.01  # times, to whole ms
-WAIT_S: Final = (
-    2.05  # never at the end of a step of time: a start rounds times that are on disk up to whole ms
-)
+# Never at the end of a step of time: a start rounds times that are on disk up to whole ms.
+WAIT_S: Final = 2.05
 DEAD: Final = "dead"
 TO_DEAD: Final[Mapping[str, object]] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
 POLICY_TO_DEAD: Final[Table] = {"dead-letter-exchange": "", "dead-letter-routing-key": DEAD}

@@ -51,9 +51,8 @@ class Suite:
     npm: bool = False
     prepare: tuple[str, ...] = ()  # a command that runs once, after the dependencies have come
     profile: str = "rabbitmq-3.13"
-    certificates: tuple[str, str, str] | None = (
-        None  # the broker's, its key and its authority's, in the sources
-    )
+    # The broker's, its key and its authority's, in the sources.
+    certificates: tuple[str, str, str] | None = None
     jwks: str = ""  # keys of the tokens that the tests make themselves
     least_rabbitmq: tuple[int, int] = (3, 0)  # what an older one cannot do, the tests assert
     left_out: Mapping[str, str] = attrs.field(factory=dict)  # parts of names, and why

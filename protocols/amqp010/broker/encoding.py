@@ -31,9 +31,8 @@ from leveret.values import Int64, Properties, Table, Timestamp, Value
 __all__ = ["ENCODING", "Encoding010", "Envelope", "envelope_of", "rendered"]
 
 HEADER_MAX: Final = 1 << 20  # bytes of a header segment
-NO_BODY: Final = (
-    b"\x00\x00\x00\x02\xff\xff"  # an unknown struct: the publisher sent no body, not an empty one
-)
+# An unknown struct: the publisher sent no body, not an empty one.
+NO_BODY: Final = b"\x00\x00\x00\x02\xff\xff"
 OFFSET: Final = "x-stream-offset"  # the position of a delivery in its stream
 
 

@@ -57,9 +57,8 @@ def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscrib
     )
     subscription.timeout_s = _timeout_s(given)
     if subscription.timeout_s is None and not queue.limits.consumer_timeout_asked:
-        subscription.timeout_s = (
-            0.0  # clients of 0-10 know no timeout, so the node's default is none of theirs
-        )
+        # Clients of 0-10 know no timeout, so the node's default is none of theirs.
+        subscription.timeout_s = 0.0
     if subscription.selector is not None:
         session.broker.work += SELECTOR_WORK * len(subscription.selector.text)
     try:

@@ -97,9 +97,8 @@ class Channel:
         self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
         self.last_tag = 0
         self.current_queue = ""  # the last queue declared here
-        self.ended: list[str] | None = (
-            None  # tags of consumers that end while the queue's deletion is not answered
-        )
+        # Tags of consumers that end while the queue's deletion is not answered.
+        self.ended: list[str] | None = None
         self.flowing = True  # the client permits deliveries (channel.flow)
         self.asked_to_flow = True  # the `active` of our last channel.flow to the client
         self.reply_consumer: ChannelConsumer | None = None

@@ -96,9 +96,8 @@ class Publishing:
         # The other end of the connection, for consumers with no-local; kept in memory only.
         self._peer: object = self.client.peer if self.broker.compat.no_local else None
         self._last_publish = NO_PUBLISH  # the last arguments; the next three hold their values
-        self._last_properties: bytes | None = (
-            None  # the last ones: the reader passes equal ones as one object
-        )
+        # The last ones: the reader passes equal ones as one object.
+        self._last_properties: bytes | None = None
         self._last_facts = NO_FACTS  # theirs
         self._read_in_vain = 0  # messages of a read that were to be taken together, and were not
         # Reads in which messages with a publish of their own go one by one: now, and after the next one in vain.

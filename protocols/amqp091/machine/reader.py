@@ -96,9 +96,8 @@ class Reader(ConnectionMachine):
         self.handler = handler
         self.traffic = traffic
         self._channels: dict[int, ChannelInput] = {}
-        self._publishing: ChannelInput | None = (
-            None  # the channel of the last publish, if it expects a method
-        )
+        # The channel of the last publish, if it expects a method.
+        self._publishing: ChannelInput | None = None
         self._payload_max = payload_max
         self._whole_body_max = 0  # of a body in one frame
         self._missing = 0  # bytes that are missing of a frame with a large body, whose beginning is the tail

@@ -45,9 +45,8 @@ AROUND_ERROR: Final = 32  # bytes of a close besides its error
 OF_SESSIONS: Final = (p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach, p.End)
 
 
-ESTABLISHMENT_FAILED: Final = (
-    "amqp:connection-establishment-failed"  # a property of an open that a close follows
-)
+# A property of an open that a close follows.
+ESTABLISHMENT_FAILED: Final = "amqp:connection-establishment-failed"
 
 
 class Connection(Reader):

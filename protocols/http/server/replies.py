@@ -33,9 +33,8 @@ STATUS: Final[dict[type[Failure], HTTPStatus]] = {
     NotAllowed: HTTPStatus.CONFLICT,
     Unsupported: HTTPStatus.NOT_IMPLEMENTED,
 }
-REALM: Final = (
-    "RabbitMQ Management"  # by which Perl's LWP, and so Debian's plug-ins for Nagios, keep credentials
-)
+# By which Perl's LWP, and so Debian's plug-ins for Nagios, keep credentials.
+REALM: Final = "RabbitMQ Management"
 CHALLENGE: Final = (("WWW-Authenticate", f'Basic realm="{REALM}", charset="UTF-8"'),)
 
 # RabbitMQ's words.

@@ -23,9 +23,8 @@ from mypy_extensions import mypyc_attr
 from leveret.clock import Timer, Timers
 from leveret.delivery import Consumer, Delivery
 
-CHECK_S: Final = (
-    1.0  # the least time between checks of one watch, each of which walks over all that is unanswered
-)
+# The least time between checks of one watch, each of which walks over all that is unanswered.
+CHECK_S: Final = 1.0
 
 log: Final = logging.getLogger("leveret.timeouts")
 
