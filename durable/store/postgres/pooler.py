@@ -32,7 +32,7 @@ PATIENCE_S: Final = 5.0  # for a pooler that has no session left
 
 
 class Pooling(Enum):
-    """What stands between a client and the server."""
+    """The ways in which a client is connected to the server."""
 
     NONE = "the connection goes straight to the server"
     KEPT = "a pooler keeps a session of the server for each client"
