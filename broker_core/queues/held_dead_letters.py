@@ -36,8 +36,7 @@ from leveret.queues.dead_letters import addressed, is_cycle, notes_of_death
 from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import REJECTED, Queue
 from leveret.queues.work_queue import WorkQueue
-from leveret.selectors.conditions import AllOf
-from leveret.selectors.parser import Selector
+from leveret.selectors.predicate import Predicate
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
@@ -71,26 +70,13 @@ class Letter:
         self.why = ""  # why it is held
 
 
-class Deliverable(Selector):
-    """The condition that a dead letter has a target that none of those before it wait for."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self, held: HeldDeadLetters) -> None:
-        super().__init__("", AllOf([]))
-        self._held = held
-
-    def matches(self, message: Message) -> bool:
-        return self._held.may_go(message)
-
-
 class Seeker(Consumer):
     """The cursor among the dead letters behind those in hand. It is in no ring, and nothing is sent to it."""
 
     __slots__ = ()
 
     def __init__(self, held: HeldDeadLetters) -> None:
-        super().__init__(held, False, UNLIMITED, Window(), selector=Deliverable(held))
+        super().__init__(held, False, UNLIMITED, Window(), selector=Predicate(held.may_go))
 
     def room(self) -> int:
         return 0
