@@ -33,6 +33,11 @@ def is_open(found: ast.ClassDef) -> bool:
     )
 
 
+def is_plain(found: ast.ClassDef) -> bool:
+    """Whether it is a class of Python's in a compiled module."""
+    return any("native_class=False" in ast.unparse(each) for each in found.decorator_list)
+
+
 COMPILED = {(module_of(name), found.name): found for name in LISTED for found in classes(tree_of(name))}
 
 
@@ -69,6 +74,34 @@ def test_plain_classes_stand_under_compiled_ones_that_say_so():
         children.values()
     )
     assert [child for child, base in children.items() if not is_open(COMPILED[base])] == []
+
+
+def has_slots(found: ast.ClassDef) -> bool:
+    """Whether its objects have places for attributes, besides those of its bases."""
+    return any(
+        isinstance(line, ast.Assign)
+        and ast.unparse(line.targets[0]) == "__slots__"
+        and ast.unparse(line.value) != "()"
+        for line in found.body
+    )
+
+
+def test_compiled_classes_stand_under_no_plain_ones_with_slots():
+    """Else their module cannot be imported."""
+    slotted = {
+        (module_of(name), found.name)
+        for name in plain_files()
+        for found in classes(ast.parse((ROOT / name).read_text()))
+        if has_slots(found)
+    }
+    assert ("leveret.selectors.parser", "Selector") in slotted
+    children = {
+        f"{name}: {child} of {module}.{base}"
+        for name in LISTED
+        for child, module, base in bases(tree_of(name))
+        if (module, base) in slotted and not is_plain(COMPILED[module_of(name), child])
+    }
+    assert children == set()
 
 
 def assigned(contract: ast.ClassDef) -> Iterator[tuple[str, bool]]:
