@@ -19,7 +19,7 @@ from leveret import ThreadedNode, embedded
 from leveret.pipeline.jobs.archive import Target, archive, checkpoint_of
 from leveret.pipeline.jobs.endpoint import BrokerEndpoint
 from leveret.pipeline.jobs.lag import measure
-from leveret.pipeline.jobs.replay import Asked
+from leveret.pipeline.jobs.replay import ReplayRequest
 from leveret.pipeline.jobs.replay_batches import Pace, replay
 from leveret.pipeline.jobs.table import table
 from leveret.pipeline.session import session
@@ -88,7 +88,7 @@ with (
     archive_what_is_there(spark, reach, lake)
     show_lag(reach, lake)
 
-    finnish = Asked(str(lake), "rehearsal", where="headers['country'] = 'FI'")
+    finnish = ReplayRequest(str(lake), "rehearsal", where="headers['country'] = 'FI'")
     replay(spark, finnish, reach.options, pace=Pace(500))  # messages a second
     orders = taken(channel, "till")
     numbers = [each["number"] for each in orders]

@@ -243,7 +243,7 @@ def test_an_option_that_does_nothing_is_refused(
 
 def test_options_go_to_the_side_that_knows_them():
     given = [("retrySeconds", "1"), ("Mandatory", "false"), ("failondataloss", "false")]
-    found = sorted_options(given, reads=True, writes=True, said={})
+    found = sorted_options(given, reads=True, writes=True, fields={})
     assert found == JobOptions({"retrySeconds": "1"}, {"failondataloss": "false"}, {"Mandatory": "false"})
 
 
