@@ -104,6 +104,27 @@ def test_compiled_classes_stand_under_no_plain_ones_with_slots():
     assert children == set()
 
 
+def test_no_code_asks_whether_an_exchange_type_is_one_of_the_compiled_ones():
+    """They share what `isinstance` remembers of their contract: what is true of one is then said to be true of all."""
+    types = {
+        child
+        for name in LISTED
+        for child, module, base in bases(tree_of(name))
+        if (module, base) == ("leveret.exchanges.exchange_type", "ExchangeType")
+    }
+    assert {"Headers", "Topic"} <= types
+    asking = {
+        f"{path.relative_to(ROOT)}: {ast.unparse(call)}"
+        for path in sources()
+        if path.suffix == ".py" and "tests" not in path.parts
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func) in ("isinstance", "issubclass")
+        and types & {each.id for each in ast.walk(call.args[1]) if isinstance(each, ast.Name)}
+    }
+    assert asking == set()
+
+
 def assigned(contract: ast.ClassDef) -> Iterator[tuple[str, bool]]:
     """The names that get a value in its body, and whether they are said to be the class's."""
     for line in contract.body:
