@@ -103,6 +103,16 @@ class QueueLimits:
     fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 
+def ttl_ms_in(value: object) -> int | None:
+    """Return the milliseconds of an expiration, a number written as a text; None if it is none, or above the bound."""
+    if not isinstance(value, str) or not (value.isascii() and value.isdigit()):
+        return None
+    digits = value.lstrip("0") or "0"
+    if len(digits) > len(str(TTL_MAX_MS)):  # a number of thousands of digits is not even read
+        return None
+    return found if (found := int(digits)) <= TTL_MAX_MS else None
+
+
 def with_credit(limits: QueueLimits, credit: int) -> QueueLimits:
     """Return the limits of a queue; if it has none of length or size, its publishers wait beyond so many messages."""
     if limits.max_length is not None or limits.max_bytes is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from leveret.errors import MISTAKES
+from leveret.limits import ttl_ms_in
 from leveret.message import Death, Message, Notes
 from leveret.values import Value
 
@@ -42,7 +43,6 @@ def _death(told: Value) -> Death | None:
         return None
     count, time, keys = told.get("count", 1), told.get("time", 0), told.get("routing-keys")
     listed = keys if isinstance(keys, Sequence) and not _is_text(keys) else ()
-    ttl = told.get("original-expiration")
     when = time if isinstance(time, int) else 0
     return Death(
         queue,
@@ -52,7 +52,7 @@ def _death(told: Value) -> Death | None:
         when,
         exchange if isinstance(exchange, str) else "",
         tuple(key for key in listed if isinstance(key, str)),
-        int(ttl) if isinstance(ttl, str) and ttl.isascii() and ttl.isdigit() else None,
+        ttl_ms_in(told.get("original-expiration")),
     )
 
 

@@ -12,7 +12,7 @@ import attrs
 
 from leveret.errors import PreconditionFailed
 from leveret.features.transfers.parameter_reader import require_known
-from leveret.limits import TTL_MAX_MS
+from leveret.limits import ttl_ms_in
 from leveret.message import LOWEST, Message
 from leveret.values import Table, Value
 
@@ -72,11 +72,11 @@ def _number(name: str, given: Value, lowest: int, highest: int) -> int:
 
 
 def _expiration(given: Value) -> int:
-    if not isinstance(given, str) or not given.isascii() or not given.isdigit() or int(given) > TTL_MAX_MS:
+    if (ttl_ms := ttl_ms_in(given)) is None:
         raise PreconditionFailed(
             f"property '{EXPIRATION}' of '{NAME}' should be a text such as \"60000\", in ms"
         )
-    return int(given)
+    return ttl_ms
 
 
 def with_properties(message: Message, changes: Mapping[str, Any]) -> Message:

@@ -490,6 +490,18 @@ def test_an_x_death_that_lacks_much_is_counted_on() -> None:
     assert death["count"] == 2
 
 
+@pytest.mark.parametrize(
+    ("told", "shown"), [("60000", "60000"), ("9" * 5000, None), ("9" * 15, None), ("soon", None)]
+)
+def test_an_expiration_in_an_x_death_is_one_that_a_message_can_have(told: str, shown: str | None) -> None:
+    channel = dying(bench=ClientBench("[compat]\nrepublished_deaths = true"))
+    death = {"queue": "other", "reason": "expired", "original-expiration": told}
+    publish(channel, headers={"x-death": [death]})
+    reject(channel)
+    _, before = deaths(channel)
+    assert before.get("original-expiration") == shown
+
+
 # At least once.
 
 

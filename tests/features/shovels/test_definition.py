@@ -81,6 +81,7 @@ WRONG: list[tuple[dict[str, Json], str]] = [
     ({"dest-publish-properties": {"priority": True}}, "a number from 0 to 255"),
     ({"dest-publish-properties": {"expiration": 60000}}, "a text such as"),
     ({"dest-publish-properties": {"expiration": "soon"}}, "a text such as"),
+    ({"dest-publish-properties": {"expiration": "9" * 5000}}, "a text such as"),
     ({"dest-publish-properties": {"content_type": "x" * 256}}, "at most 255 bytes"),
     ({"dest-publish-properties": {"user_id": "guest"}}, "the publisher of a message"),
     ({"dest-publish-properties": {"headers": {}}}, "dest-add-forward-headers"),
