@@ -23,6 +23,7 @@ from benchmarks import (
     bulk,
     client,
     compare,
+    containers,
     database,
     durable,
     embedding,
@@ -168,7 +169,7 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "outrun": outrun.main,
 }
 
-LONG = ("paging", "proofs", "database")
+LONG = ("paging", "proofs", "database", "containers")
 
 
 def main() -> None:
@@ -180,11 +181,12 @@ def main() -> None:
         "measures",
         nargs="*",
         choices=names,
-        help="which; without, all but paging, proofs and database, which take long or need more",
+        help="which; without, all but paging, proofs, database and containers, which take long or need more",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", metavar="FOLDER", type=Path, help="the source of an earlier version")
     paging.add_arguments(parser)
+    containers.add_arguments(parser)
     proofs.add_arguments(parser)
     compare.add_arguments(parser)
     given = parser.parse_args()
@@ -193,6 +195,7 @@ def main() -> None:
         **MEASURES,
         "paging": lambda rounds: paging.main(given),
         "proofs": lambda rounds: proofs.main(given),
+        "containers": lambda rounds: containers.main(given),
     }
     if given.against is not None:
         measures["versions"] = partial(versions.versions, given.against)

@@ -45,11 +45,15 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def leveret(
-    *flags: str, name: str = "Leveret", tree: Path = TREE, configured_port: int | None = None
+    *flags: str,
+    name: str = "Leveret",
+    tree: Path = TREE,
+    configured_port: int | None = None,
+    group: Path | None = None,
 ) -> Iterator[Running]:
     """Run this project's node, with its defaults except for the ports; `tree` is a source folder, perhaps older.
 
-    `configured_port` is the one that a configuration among the flags gives.
+    `configured_port` is the one that a configuration among the flags gives; the node runs in the control `group`.
     """
     port = configured_port or free_port()
     listen = [] if configured_port else ["--listen", f"127.0.0.1:{port}"]
@@ -64,6 +68,8 @@ def leveret(
         f"127.0.0.1:{free_port()}",
         *flags,
     ]
+    if group is not None:  # it joins before there is an interpreter
+        command = ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(group / "cgroup.procs"), *command]
     with _path(tree.resolve()) as path, _process(command, {"PYTHONPATH": path}, port) as process:
         yield Running(name, port, process)
 

@@ -26,6 +26,7 @@ MIB: Final = 1 << 20
 ASSUMED_TOTAL: Final = 1024 * MIB  # X044
 FACTOR_MAX: Final = 64  # numbers up to here are fractions of the memory, larger ones are bytes
 CHECK_INTERVAL_S: Final = 1.0
+USABLE: Final = 3 / 4  # of the watermark: beyond it the node itself leaves too little for messages
 
 SIZE: Final = Octets(0, 1 << 62)
 
@@ -69,6 +70,8 @@ class MemoryMonitor(Monitor):
         self._total = total or total_octets
         self._give_back = give_back or give_back_memory
         self._watermark = watermark_of(watermark)
+        # Called with the bytes above the limit, so that memory is freed: the alarm ends by itself then.
+        self.relief: Callable[[int], None] | None = None
 
     def set_watermark(self, watermark: float | str) -> None:
         """Change the watermark from the next check on. Raises ValueError if it is invalid."""
@@ -97,7 +100,11 @@ class MemoryMonitor(Monitor):
             return False
         self._give_back()  # or an alarm would last although the queues are empty
         used = self._used()
-        return used > limit and used - self._reusable() > limit
+        if used <= limit or (above := used - self._reusable() - limit) <= 0:
+            return False
+        if self.relief is not None:
+            self.relief(above)
+        return True
 
     def describe(self) -> str:
         limit = self.limit()
@@ -108,10 +115,21 @@ class MemoryMonitor(Monitor):
         )
 
     def warning(self) -> str | None:
-        """Return the warning to log if the limit is only a guess, else None."""
-        if isinstance(self._watermark, int) or not self._watermark or self._total() is not None:
+        """Return the warning to log if the limit is only a guess, or leaves little beside the node itself, else None.
+
+        Called at start, when there are no messages yet.
+        """
+        limit, used = self.limit(), self._used()
+        if limit is None:
             return None
-        return f"Unknown total memory size. Assuming memory size is {ASSUMED_TOTAL // MIB} MiB."
+        if isinstance(self._watermark, float) and self._total() is None:
+            return f"Unknown total memory size. Assuming memory size is {ASSUMED_TOTAL // MIB} MiB."
+        if used > limit * USABLE:
+            sizes = (
+                f"{round(limit / MIB)} MiB, and the node takes {round(used / MIB)} MiB without any message"
+            )
+            return f"The memory limit leaves too little for messages: it is {sizes}. Set memory.watermark higher."
+        return None
 
 
 def watermark_of(value: float | str) -> float | int:

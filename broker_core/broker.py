@@ -51,11 +51,11 @@ from leveret.virtual_host import VirtualHost, decorate_exchanges
 if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
     from leveret.client import Client
-    from leveret.durability import Pager
     from leveret.exchanges.decorator import ExchangeDecorator
     from leveret.front_end import FrontEndInputs
     from leveret.interceptors.chain import Chain
     from leveret.operations import Operations
+    from leveret.queues.pager import Pager
 
 log: Final = logging.getLogger("leveret.broker")
 

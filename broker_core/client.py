@@ -391,7 +391,9 @@ class Client(Authority):
         consumer.queue.add_consumer(consumer)
 
     def _bound(self, consumer: Consumer) -> None:
-        limits = self.broker.node_limits
+        limits, paging = self.broker.node_limits, self.broker.paging
+        if paging is not None:
+            paging.came(consumer)
         if limits.max_unacknowledged is not None:
             consumer.bounds.append(Unanswered(limits.max_unacknowledged))
         if limits.max_unacknowledged_per_connection is not None:

@@ -9,7 +9,7 @@ the consumer and one on the window that consumers of a channel may share.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from leveret.selectors.parser import Selector
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
+NOTHING_UNANSWERED: Final[Mapping[int, object]] = {}
 FIRST: Final = 1 << 62  # the priority of browsers: they should see a message before another takes it
 
 
@@ -241,6 +242,13 @@ class Consumer(ABC):
     def facts(self) -> ConsumerFacts:
         """Return what operators see of this consumer."""
         return ConsumerFacts()
+
+    def unanswered(self) -> Mapping[int, object]:
+        """Return what the client has to answer, by tags or ids: deliveries to this consumer, and to others with it.
+
+        Some of the values may be other things. To be overridden where a client decides how much it takes.
+        """
+        return NOTHING_UNANSWERED
 
     @abstractmethod
     def room(self) -> int:

@@ -118,16 +118,6 @@ class ArrivalTimes(Protocol):
         """Return the time in milliseconds since 1970; None if it is not known."""
 
 
-class Pager(Protocol):
-    """The one that moves messages out of memory, to be on disk only."""
-
-    due_at: float  # monotonic seconds: when it looks next
-    budget: int | None  # bytes of messages that may stay in memory
-
-    def check(self, now: float) -> None:
-        """Look at the memory, and put messages away if they have too much of it."""
-
-
 class UnreadableHolders(Protocol):
     """The entries that could not be read, by their holders."""
 

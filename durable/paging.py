@@ -1,12 +1,19 @@
-"""Paging keeps the memory of waiting messages within a budget: the others are on disk only, and are read back later.
+"""Paging keeps the memory of messages within a budget: more of them are on disk only, and are read back later.
 
     check ── has the process grown by more than the budget? ── no ──> done
                                                            └─ yes ──> measure all queues ── the largest first ──> pages
+                                                                                        └─ bounds on consumers
 
 Messages cost nothing here, as arrivals are not counted. One reading shows whether the process has grown by more than
 the budget; only then the queues are measured, and those with the most in memory page out the messages to be delivered
 last. Messages that the store has are just dropped from memory; others (transient messages, and those in queues that are
 not durable) are written first, and are gone when the node ends.
+
+What consumers have and do not answer stays in memory; those who have too much of it are held back
+(`consumer_bounds.py`).
+
+The node itself and its buffers need memory, too: where the watermark leaves less than the budget, the budget is what it
+leaves. Above the watermark (`relieve`), as much goes to the disk as the process is above it.
 
 Freed memory is used again by the messages that follow. If none follow, it is given back to the system, a little at a
 time, as that takes 0.1 ms a MiB.
@@ -21,6 +28,8 @@ from typing import TYPE_CHECKING, Final
 from leveret.alarms import MIB, resident_octets
 from leveret.durable.journal import Journal
 from leveret.memory_tuning import give_back_memory
+from leveret.queues import consumer_bounds
+from leveret.queues.consumer_bounds import ConsumerBounds
 from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.held_dead_letters import HeldDeadLetters
 from leveret.queues.work_queue import WorkQueue
@@ -28,6 +37,7 @@ from leveret.queues.work_queue import WorkQueue
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.clock import Timer
+    from leveret.delivery import Consumer
     from leveret.queues.queue import Queue
 
 WAITING: Final = 450  # bytes of a waiting message besides body and properties: 310 to 420, and its number
@@ -38,14 +48,16 @@ ATTEMPT: Final = 16  # messages that are paged out in the time that one call of 
 LEFT: Final = 7 / 8  # of the budget is left in use when it was exceeded
 HEAD: Final = 256  # messages at the head of a queue with consumers that stay in memory,
 HEAD_OCTETS: Final = 1 << 18  # or about so many bytes of them
-UNUSED: Final = 64 * MIB  # bytes; unused memory beyond it is given back,
+UNUSED: Final = 64 * MIB  # bytes; unused memory beyond it is given back, or beyond
+UNUSED_SHARE: Final = 1 / 16  # of the watermark,
+BUFFERS: Final = 1 / 8  # of the watermark: what connections, commits and pages on their way need
 LOOK_S: Final = 2.0  # unless it is needed again after so long
 LOOK_QUEUES: Final = 100  # measured in a step of a look
 LOOK_REST: Final = 50  # times as long as a look took, there is no other
 
 
 class Paging:
-    """Keeps the waiting messages of a broker within a budget of memory."""
+    """Keeps the messages of a broker within a budget of memory."""
 
     def __init__(
         self,
@@ -55,7 +67,10 @@ class Paging:
         give_back: Callable[[], None] = give_back_memory,
     ) -> None:
         """`resident` returns the memory of the process in bytes; `give_back` returns unused memory to the system."""
-        self.budget = budget  # bytes; None: no limit
+        # In bytes; None is no limit.
+        self.budget = budget  # of waiting messages
+        self.unanswered_max: int | None = None  # of messages that consumers have and did not answer
+        self.watermark: int | None = None  # of the whole process
         self.due_at = broker.now  # when the next check is worthwhile, monotonic seconds
         self._broker = broker
         self._resident = resident
@@ -65,27 +80,58 @@ class Paging:
         self._not_before = 0.0  # when the next one may be
         self._again: Timer | None = None  # to go on paging out
         self._base = resident()  # the memory without messages
+        self._above = 0  # bytes that the process is above the watermark
+        self._bounds = ConsumerBounds()
+
+    def relieve(self, octets: int) -> None:
+        """Have so many bytes of messages put away, because the process is above its watermark. They go soon."""
+        self._above = octets
+        self._broker.timers.cancel(self._again)
+        self._again = self._broker.timers.at(self._broker.now, self.check)
 
     def check(self, now: float) -> None:
         """Page out messages if there are too many in memory: a portion of them now, and the rest soon."""
         self.due_at = now + INTERVAL_S
-        budget, grown = self.budget, self._grown()
-        if grown > UNUSED and not self._is_looking and (self._look is None or self._look.cancelled):
+        above, self._above = self._above, 0
+        budget, grown = self._left_for(self.budget), self._grown()
+        unanswered_max = self._left_for(self.unanswered_max)
+        if grown > self._unused_max and not self._is_looking and (self._look is None or self._look.cancelled):
             self._look = self._broker.timers.at(max(now + LOOK_S, self._not_before), self._look_at_unused)
-        if budget is None or grown <= budget:
+        least = min([each for each in (budget, unanswered_max) if each is not None], default=grown)
+        if grown <= least and not above and not self._bounds.are_there:
             return
-        queues = (queue for host in self._broker.hosts() for queue in host.queues.values())
+        queues = [queue for host in self._broker.hosts() for queue in host.queues.values()]
+        self._bounds.look(queues, unanswered_max, now)
         memory = sorted(memory_in(queues), key=lambda found: found[0], reverse=True)
-        excess = sum([octets for octets, _ in memory]) - budget
+        waiting = sum([octets for octets, _ in memory])
         pause_s = max(INTERVAL_S, len(memory) * ASKING_S)
         self.due_at = now + pause_s
+        excess: float = above
+        if budget is not None and waiting > budget:
+            excess = max(excess, waiting - budget * LEFT)
         if excess <= 0:
             return
         self._broker.timers.cancel(self._again)
-        if self._put_away([queue for _, queue in memory], excess + budget * (1 - LEFT)):
+        if self._put_away([queue for _, queue in memory], excess):
             self._again = self._broker.timers.at(now + PAUSE_S, self.check)
         elif self._is_writing():
             self._again = self._broker.timers.at(now + pause_s, self.check)
+
+    def came(self, consumer: Consumer) -> None:
+        """Bound what a consumer that is about to be attached has unanswered, if memory is short."""
+        self._bounds.came(consumer)
+
+    def _left_for(self, octets: int | None) -> int | None:
+        """Return how many of these bytes the watermark leaves beside the node itself and its buffers."""
+        watermark, wanted = self.watermark, (self.budget or 0) + (self.unanswered_max or 0)
+        if octets is None or watermark is None or not wanted:
+            return octets
+        left = max(watermark * BUFFERS, watermark * (1 - BUFFERS) - self._base)
+        return min(octets, int(left * octets / wanted))
+
+    @property
+    def _unused_max(self) -> float:
+        return UNUSED if self.watermark is None else min(UNUSED, self.watermark * UNUSED_SHARE)
 
     def _grown(self) -> int:
         """Return the memory gained with messages in queues, without that of streams, which has its own bound."""
@@ -115,9 +161,10 @@ class Paging:
                 if queues is None:
                     break
                 needed += sum([octets for octets, _ in memory_in(queues)])
+                needed += sum([consumer_bounds.memory_of(each) for each in queues])
                 took_s += clock.now() - began
                 yield True
-        if self._grown() > needed + UNUSED:
+        if self._grown() > needed + self._unused_max:
             self._give_back()
         self._is_looking = False
         self.due_at = clock.now()  # so that it is checked again after the next batch

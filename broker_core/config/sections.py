@@ -298,6 +298,14 @@ class MemorySettings(Record):
         0.4,
         reload=True,
     )
+    unacknowledged_max: int | float = key(
+        Portion("the watermark", 1.0),
+        "With a data folder: the memory that messages may take which consumers have and do not acknowledge. Beyond it "
+        "the consumers with the most get nothing more until they acknowledge some. 0: no limit; without a memory "
+        "alarm, a fraction is no limit either.",
+        0.25,
+        reload=True,
+    )
 
 
 @attrs.frozen(kw_only=True)

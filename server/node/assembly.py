@@ -69,6 +69,7 @@ from leveret.version import VERSION
 if TYPE_CHECKING:
     from leveret.exchanges.decorator import ExchangeDecorator
     from leveret.features.recording.recordings import Plan, Recordings
+    from leveret.queues.pager import Pager
     from leveret.security.http_users import HttpUsers
     from leveret.security.ldap_users import LdapUsers
     from leveret.server.definitions.reader import Definitions
@@ -224,7 +225,16 @@ def page(broker: Broker, config: Config) -> None:
     from leveret.durable.paging import Paging  # a node in memory need not load it
 
     memory = next(each for each in broker.alarms.monitors if isinstance(each, MemoryMonitor))
-    broker.paging = Paging(broker, memory.share(config.memory.messages_max))
+    broker.paging = paging = Paging(broker, None)
+    _share_out(memory, config, paging)
+    memory.relief = paging.relieve
+
+
+def _share_out(memory: MemoryMonitor, config: Config, paging: Pager) -> None:
+    """Have messages take no more than their shares of the memory."""
+    paging.budget = memory.share(config.memory.messages_max)
+    paging.unanswered_max = memory.share(config.memory.unacknowledged_max)
+    paging.watermark = memory.limit()
 
 
 def _queue_type(name: str | None) -> QueueType | None:
@@ -580,7 +590,7 @@ def _reload_monitors(broker: Broker, new: Config) -> None:
         if isinstance(monitor, MemoryMonitor):
             monitor.set_watermark(new.memory_watermark)
             if broker.paging is not None:
-                broker.paging.budget = monitor.share(new.memory.messages_max)
+                _share_out(monitor, new, broker.paging)
         elif isinstance(monitor, DiskMonitor):
             monitor.set_free_limit(new.disk.free_limit)
     broker.alarms.check_soon()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leveret.protocols.amqp010.codec import commands as c
+from leveret.queues.consumer_bounds import UNANSWERED, ConsumerBounds
 from leveret.server.node.assembly import _node_limits
 from tests.harness.bench import ClientBench
 
@@ -15,6 +16,10 @@ SIZE = 400  # of messages: two fit
 
 
 def filled(toml: str, messages: int = 10) -> ClientSession:
+    return filled_bench(toml, messages)[1]
+
+
+def filled_bench(toml: str, messages: int = 10) -> tuple[ClientBench, ClientSession]:
     bench = ClientBench(toml)
     bench.broker.node_limits = _node_limits(bench.config)
     session = session_of(bench)
@@ -22,7 +27,7 @@ def filled(toml: str, messages: int = 10) -> ClientSession:
     for _ in range(messages):
         session.publish("q", bytes(SIZE))
     session.sync()
-    return session
+    return bench, session
 
 
 def test_credit_is_the_only_bound_by_default() -> None:
@@ -75,3 +80,16 @@ def test_a_flush_ends_where_the_bound_is_in_the_way() -> None:
     session.flow("q", 100)
     session.call(c.MessageFlush("q"))
     assert len(inbox.all()) == 2
+
+
+def test_memory_that_is_short_holds_back_a_subscription_whatever_its_credit_is() -> None:
+    bench, session = filled_bench("")
+    inbox = session.subscribe("q")
+    had = inbox.all()
+    ConsumerBounds().look([bench.host.queues["q"]], 5 * (UNANSWERED + SIZE), 0.0)
+    session.publish("q", bytes(SIZE))
+    session.sync()
+    assert (len(had), len(inbox.all())) == (10, 0)
+    for delivery in had[:7]:
+        session.accept(delivery.id)
+    assert len(inbox.all()) == 1

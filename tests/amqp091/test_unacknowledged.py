@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leveret.protocols.amqp091.codec import methods as m
+from leveret.queues.consumer_bounds import UNANSWERED, ConsumerBounds
 from leveret.server.node.assembly import _node_limits
 from tests.amqp091.peer import ClientChannel, channel_of
 from tests.harness.bench import ClientBench
@@ -82,3 +83,21 @@ def test_the_end_of_a_channel_makes_room_for_consumers_of_others() -> None:
     assert (len(channel.deliveries()), len(other.deliveries())) == (2, 0)
     channel.peer.call(1, m.ChannelClose(200, "", 0, 0))
     assert len(other.deliveries()) == 2
+
+
+def test_memory_that_is_short_holds_back_the_consumers_that_have_most_of_it() -> None:
+    channel = filled("", 12)
+    channel.prefetch(2)
+    channel.consume("q", "few")
+    channel.prefetch(0)
+    channel.consume("q", "many")
+    assert len(channel.deliveries()) == 12
+    bounds, host = ConsumerBounds(), channel.peer.bench.host
+    bounds.look([host.queues["q"]], 6 * (UNANSWERED + SIZE), 0.0)
+    for _ in range(4):
+        channel.publish("", "q", bytes(SIZE))
+    assert channel.deliveries() == []
+    channel.ack(7, multiple=True)  # "few" has none then, and "many" still five
+    assert {each.method.consumer_tag for each in channel.deliveries()} == {"few"}
+    channel.ack(9, multiple=True)
+    assert [each.method.consumer_tag for each in channel.deliveries()] == ["many"]

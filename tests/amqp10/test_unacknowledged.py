@@ -6,6 +6,7 @@ import pytest
 
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.types import Described, Symbol
+from leveret.queues.consumer_bounds import UNANSWERED, ConsumerBounds
 from leveret.server.node.assembly import _node_limits
 from tests.amqp10.client import Receiver, Session
 from tests.amqp10.consuming import QUEUE
@@ -128,3 +129,15 @@ def test_the_end_of_a_link_makes_room_for_the_next() -> None:
     assert count(receiver) == 2
     receiver.detach()
     assert count(session.receiver(QUEUE, credit=100)) == 2
+
+
+def test_memory_that_is_short_holds_back_a_receiver_whatever_its_credit_is() -> None:
+    session = filled("")
+    receiver = session.receiver(QUEUE, credit=100)
+    had = receiver.all()
+    ConsumerBounds().look([session.peer.bench.host.queues["q"]], 5 * (UNANSWERED + SIZE), 0.0)
+    session.sender(QUEUE).send(data(bytes(SIZE)))
+    assert (len(had), count(receiver)) == (10, 0)
+    for delivery in had[:7]:
+        receiver.accept(delivery)
+    assert count(receiver) == 1

@@ -10,6 +10,7 @@ assert consumer.bodies() == "a"
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from leveret.clock import NEVER
 from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
@@ -81,9 +82,13 @@ class FakeConsumer(Consumer):
         Consumer.searching.__set__(self, searching)  # type: ignore[attr-defined]
         self.searched = self.searched or searching
 
+    def unanswered(self) -> Mapping[int, object]:
+        return dict(enumerate(self.held))
+
     def room(self) -> int:
         self.looks += 1
-        return 0 if self.paused else self.limit - self.filled
+        room = 0 if self.paused else self.limit - self.filled
+        return room if room <= 0 or not self.bounds else int(self.may_take_more())
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         self.batches.append(len(deliveries))

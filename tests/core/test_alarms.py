@@ -62,6 +62,13 @@ def test_x044_an_unknown_amount_of_memory_is_warned_about() -> None:
     assert memory(0, total=None).warning() is None
 
 
+def test_a_limit_that_the_node_itself_nearly_fills_is_warned_about() -> None:
+    warning = MemoryMonitor("100MiB", lambda: 80 * MIB).warning()
+    assert warning is not None
+    assert "100 MiB, and the node takes 80 MiB" in warning
+    assert MemoryMonitor("100MiB", lambda: 70 * MIB).warning() is None
+
+
 def test_s153_what_was_freed_is_given_back_before_memory_is_called_low() -> None:
     used = Gauge(100)
     given_back: list[int] = []

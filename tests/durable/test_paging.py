@@ -315,6 +315,7 @@ def test_the_budget_is_a_fraction_of_the_watermark_or_octets(
     assembly.page(bench.broker, config)
     assert bench.broker.paging is not None
     assert bench.broker.paging.budget == octets
+    assert bench.broker.paging.unanswered_max == (25 * MIB if memory["watermark"] else None)
     assembly._reload_monitors(bench.broker, parse({"memory": {"messages_max": "1MiB"}}))
     assert bench.broker.paging.budget == MIB
 
@@ -359,3 +360,75 @@ def test_all_queues_are_in_some_portion_although_others_come_and_go() -> None:
     for portion in portions:
         seen += portion
     assert [queue.name for queue in seen] == [*names[:-1], "comes"]
+
+
+# Above the watermark.
+
+
+def test_as_much_goes_as_the_process_is_above_its_watermark(bench: Budgeted, queue: WorkQueue) -> None:
+    bench.paging.budget = None
+    bench.put(*letters(9))
+    bench.paging.relieve(4 * (WAITING + 1))
+    bench.settle_down()
+    assert len(in_memory(queue)) == 3  # pages have three messages
+
+
+def test_an_alarm_asks_for_relief_until_it_ends() -> None:
+    used, asked = [100 * MIB], list[int]()
+    monitor = MemoryMonitor("80MiB", lambda: used[0], give_back=lambda: None)
+    monitor.relief = asked.append
+    assert (monitor.low(), asked) == (True, [20 * MIB])
+    used[0] = 80 * MIB
+    assert (monitor.low(), asked) == (False, [20 * MIB])
+
+
+def test_the_node_itself_is_part_of_what_the_watermark_allows(bench: Budgeted, queue: WorkQueue) -> None:
+    bench.paging.budget, bench.paging.watermark = 20 * MIB, 16 * MIB  # of which the node takes ten
+    queue.ready_bytes = 5 * MIB
+    bench.put(*letters(6))
+    bench.grow()
+    assert len(in_memory(queue)) < 6
+
+
+def test_a_watermark_with_room_for_all_changes_nothing(bench: Budgeted, queue: WorkQueue) -> None:
+    bench.paging.budget, bench.paging.watermark = 20 * MIB, 100 * MIB
+    queue.ready_bytes = 5 * MIB
+    bench.put(*letters(6))
+    bench.grow()
+    assert len(in_memory(queue)) == 6
+
+
+def test_unused_memory_is_a_smaller_matter_where_there_is_little(bench: Budgeted) -> None:
+    bench = Budgeted(1000)
+    bench.paging.watermark = 32 * MIB
+    bench.queue()
+    bench.grow(3 * MIB)
+    bench.pass_time(LOOK_S)
+    assert bench.given_back == 1
+
+
+# What consumers have.
+
+
+def test_consumers_with_too_much_unanswered_are_held_back(bench: Budgeted, queue: WorkQueue) -> None:
+    bench.paging.budget, bench.paging.unanswered_max = None, 4 * (WAITING + 1)
+    consumer = FakeConsumer(queue)
+    bench.put(*letters(6))
+    bench.grow()
+    bench.put(*letters(3))
+    assert len(consumer.got) == 6
+    late = FakeConsumer(queue, limit=0)
+    bench.paging.came(late)
+    assert late.bounds
+    consumer.accept_all()
+    bench.settle()
+    assert len(consumer.got) > 6
+
+
+def test_nothing_is_measured_as_long_as_there_is_memory_enough(bench: Budgeted, queue: WorkQueue) -> None:
+    bench.paging.budget = bench.paging.unanswered_max = MIB
+    consumer = FakeConsumer(queue)
+    bench.put(*letters(6))
+    counted = calls(lambda: bench.grow(MIB))
+    assert not {"look", "memory_of"} & {*counted}
+    assert consumer.bounds == []

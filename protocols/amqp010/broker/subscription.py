@@ -20,6 +20,7 @@ A message that is not acquired is only shown (`Consumer.browses`): `unsettled.py
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker import Publisher
@@ -125,6 +126,9 @@ class Subscription(Consumer, Publisher):
         session = self.session
         connection = session.client.name if session.session.attached else ""
         return ConsumerFacts(tag=self.destination, connection=connection, channel=session.session.channel)
+
+    def unanswered(self) -> Mapping[int, object]:
+        return self.session.unsettled.by_id
 
     def room(self) -> int:
         if self._octets <= 0 or self._blocked:

@@ -7,6 +7,7 @@ as long as their sizes are the same, and a whole batch is joined once. A large b
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -98,6 +99,9 @@ class ChannelConsumer(Consumer):
         return ConsumerFacts(
             tag=self.tag, connection=channel.client.name, channel=channel.number, prefetch=self.prefetch
         )
+
+    def unanswered(self) -> Mapping[int, object]:
+        return self.channel.unsettled
 
     def room(self) -> int:
         channel = self.channel

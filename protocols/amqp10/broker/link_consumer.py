@@ -11,7 +11,7 @@ whatever the outcome of the deliveries.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from leveret.arguments.warnings import WARNINGS_MAX
@@ -249,6 +249,9 @@ class LinkConsumer(Consumer, Retiring):
         """Return the facts of the consumer. It has no prefetch: its credit is what the peer grants."""
         session = self.session
         return ConsumerFacts(tag=self.link.name, connection=session.client.name, channel=session.wire.channel)
+
+    def unanswered(self) -> Mapping[int, object]:
+        return self.link.unsettled
 
     def room(self) -> int:
         """Return the room for deliveries, and copy the session's window, which is the number of transfers the peer
