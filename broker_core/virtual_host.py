@@ -35,6 +35,7 @@ from leveret.limits import Overflow, QueueType, VirtualHostLimits, with_credit
 from leveret.observability.tracer import Traced
 from leveret.policy import effective_alternate, effective_limits
 from leveret.queues import default_type
+from leveret.queues.contract import QueueTerms
 from leveret.queues.ending_queues import EndingQueues
 from leveret.queues.factory import new_queue
 from leveret.queues.queue import PAUSED, Queue, event_fields, locked, require_access
@@ -413,8 +414,15 @@ class VirtualHost(Traced):
                 typed,
             )
         self.limits.require_queue(name, self.name, len(self.queues))
-        owner = owner if exclusive else None
-        queue = new_queue(self, name, limits, durable, exclusive, auto_delete, owner, arguments, selector)
+        terms = QueueTerms(
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            owner=owner if exclusive else None,
+            arguments=arguments,
+            selector=selector,
+        )
+        queue = new_queue(self, name, limits, terms)
         self.add_queue(queue)
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep(queue)

@@ -1,4 +1,4 @@
-"""Typing protocols for what a queue needs of its virtual host, and of the client that owns it.
+"""The terms of a queue, and typing protocols for what it needs of its virtual host and of the client that owns it.
 
 Queue ──virtual_host──> QueueHost, and ──settling──> Settling (settling.py)
 """
@@ -6,21 +6,24 @@ Queue ──virtual_host──> QueueHost, and ──settling──> Settling (s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
 
 from leveret.exchanges.contract import Host, RouteTracer
+from leveret.limits import QueueType
 from leveret.queues.counted_queue import CountedQueue
+from leveret.values import Table
 
 if TYPE_CHECKING:
     from leveret.config.compat import Compat
     from leveret.delivery import Delivery
     from leveret.guests import G
-    from leveret.limits import QueueType
     from leveret.observability.connection_stats import ConsumerFacts
     from leveret.queues.queue import Queue
     from leveret.queues.undelivered import Undelivered
+    from leveret.selectors.parser import Selector
     from leveret.settling import Settling
-    from leveret.values import Table
 
 
 class QueueHost(Host, Protocol):
@@ -75,3 +78,22 @@ class Owner(Protocol):
     @property
     def peer(self) -> object:
         """The other end of the client's connection."""
+
+
+NO_ARGUMENTS: Final[Table] = {}
+
+
+@attrs.frozen
+class QueueTerms:
+    """The terms that a queue was declared with."""
+
+    type: QueueType = QueueType.CLASSIC
+    durable: bool = False
+    exclusive: bool = False
+    auto_delete: bool = False
+    owner: Owner | None = None  # the client that alone may use it
+    arguments: Table = NO_ARGUMENTS
+    selector: Selector | None = None  # only messages that match it are kept (`filtered.py`)
+
+
+NO_TERMS: Final = QueueTerms()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from leveret.arguments.queue_declaration import queue_type
 from leveret.config.compat import QuorumPriorities
 from leveret.limits import QueueLimits, QueueType
@@ -13,11 +15,9 @@ from leveret.queues.quorum_queue import QuorumQueue, TwoLevelQuorumQueue
 from leveret.queues.sequenced import work_queue_kind
 from leveret.queues.stream import StreamQueue
 from leveret.queues.work_queue import WorkQueue
-from leveret.values import Table
 
 if TYPE_CHECKING:
-    from leveret.queues.contract import Owner, QueueHost
-    from leveret.selectors.parser import Selector
+    from leveret.queues.contract import QueueHost, QueueTerms
 
 KINDS: Final[dict[QueueType, type[Queue]]] = {
     QueueType.CLASSIC: WorkQueue,
@@ -32,24 +32,15 @@ QUORUM_KINDS: Final[dict[QuorumPriorities, type[Queue]]] = {
 }
 
 
-def new_queue(
-    host: QueueHost,
-    name: str,
-    limits: QueueLimits,
-    durable: bool,
-    exclusive: bool,
-    auto_delete: bool,
-    owner: Owner | None,
-    arguments: Table,
-    selector: Selector | None,
-) -> Queue:
-    """Return a new queue of the kind that its arguments ask for; the caller adds it to the virtual host."""
-    type_ = queue_type(arguments)
-    kind = FilteredQueue if selector is not None else KINDS[type_]
+def new_queue(host: QueueHost, name: str, limits: QueueLimits, terms: QueueTerms) -> Queue:
+    """Return a new queue of the kind that its arguments ask for; the caller adds it to the virtual host.
+
+    The type among the terms is that of the arguments.
+    """
+    type_ = queue_type(terms.arguments)
+    kind = FilteredQueue if terms.selector is not None else KINDS[type_]
     if kind is WorkQueue:
         kind = work_queue_kind(limits)
     if kind is WorkQueue and type_ is QueueType.QUORUM:
         kind = QUORUM_KINDS[host.compat.quorum_priorities]
-    queue = kind(host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
-    queue.selector = selector
-    return queue
+    return kind(host, name, limits, attrs.evolve(terms, type=type_))

@@ -32,6 +32,7 @@ from leveret.exchanges.exchange_type import Exchange
 from leveret.exchanges.routing import Route, identity_at, kept_by
 from leveret.limits import QueueLimits
 from leveret.message import Message, Notes
+from leveret.queues.contract import QueueTerms
 from leveret.queues.dead_letters import addressed, is_cycle, notes_of_death
 from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import REJECTED, Queue
@@ -126,7 +127,8 @@ class HeldDeadLetters(WorkQueue):
     )
 
     def __init__(self, source: WorkQueue) -> None:
-        super().__init__(source.virtual_host, source.name, NO_LIMITS, source.type, source.durable)
+        terms = QueueTerms(type=source.type, durable=source.durable)
+        super().__init__(source.virtual_host, source.name, NO_LIMITS, terms)
         self.source = source
 
     def set_up(self) -> None:

@@ -21,22 +21,21 @@ from mypy_extensions import mypyc_attr
 from leveret.clock import NEVER
 from leveret.delivery import Delivery, read_back
 from leveret.durability import PENDING
-from leveret.limits import QueueLimits, QueueType
+from leveret.limits import QueueLimits
 from leveret.queues import runs
 from leveret.queues.auto_delete import AutoDelete
 from leveret.queues.backlog import PAGE_MESSAGES, Backlog
 from leveret.queues.backoff import backoff_of, within
+from leveret.queues.contract import NO_TERMS, QueueHost, QueueTerms
 from leveret.queues.lane import Lane
 from leveret.queues.overflow import NEVER_FULL, is_local, refuses, repeats, turned_away
 from leveret.queues.queue import EXPIRED, Queue
 from leveret.queues.schedule import Schedule, put_off
 from leveret.queues.scheduled import NOTHING_SCHEDULED, ScheduledMessages
-from leveret.values import Table
 
 if TYPE_CHECKING:
     from leveret.durability import Page, Stored, WaitingRow
     from leveret.message import Message
-    from leveret.queues.contract import Owner, QueueHost
     from leveret.queues.held_dead_letters import HeldDeadLetters
     from leveret.queues.overfull import Overfull
     from leveret.queues.round_robin import RoundRobin
@@ -65,18 +64,9 @@ class LanedQueue(Queue):
     )
 
     def __init__(
-        self,
-        virtual_host: QueueHost,
-        name: str,
-        limits: QueueLimits,
-        type_: QueueType = QueueType.CLASSIC,
-        durable: bool = False,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        owner: Owner | None = None,
-        arguments: Table | None = None,
+        self, virtual_host: QueueHost, name: str, limits: QueueLimits, terms: QueueTerms = NO_TERMS
     ) -> None:
-        super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
+        super().__init__(virtual_host, name, limits, terms)
         self.lanes: list[Lane] = []  # one per priority, the lowest first; none before the first message
         self.backlog: Backlog | None = None  # created with the first page on disk
         self.schedule: Schedule | None = None  # created with the first message that waits for a time

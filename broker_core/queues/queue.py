@@ -25,7 +25,8 @@ from mypy_extensions import mypyc_attr
 from leveret.delivery import Consumer, Delivery, consumer_fields
 from leveret.durability import Holder
 from leveret.errors import Locked
-from leveret.limits import QueueLimits, QueueType
+from leveret.limits import QueueLimits
+from leveret.queues.contract import NO_TERMS, Owner, QueueHost, QueueTerms
 from leveret.queues.counted_queue import CountedQueue
 from leveret.queues.observer import QueueObserver, joined
 from leveret.queues.scheduled import NOTHING_SCHEDULED, ScheduledMessages
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from leveret.durability import Durability
     from leveret.exchanges.duplicates import Duplicates
     from leveret.message import Message
-    from leveret.queues.contract import Owner, QueueHost
-    from leveret.selectors.parser import Selector
 
 # Reasons of death, as every protocol shows them (X030).
 REJECTED: Final = "rejected"
@@ -173,16 +172,7 @@ class Queue(CountedQueue):
     is_exchange = False
 
     def __init__(
-        self,
-        virtual_host: QueueHost,
-        name: str,
-        limits: QueueLimits,
-        type_: QueueType = QueueType.CLASSIC,
-        durable: bool = False,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        owner: Owner | None = None,
-        arguments: Table | None = None,
+        self, virtual_host: QueueHost, name: str, limits: QueueLimits, terms: QueueTerms = NO_TERMS
     ) -> None:
         """Create a queue that obeys `limits`. Every kind takes the same arguments."""
         # The attributes that every message needs come first, so that they are adjacent in memory.
@@ -193,12 +183,12 @@ class Queue(CountedQueue):
         self.paused = False  # consumers get nothing (`pause`)
         self.entering: QueueObserver | None = None  # told of messages that come in
         # The following attributes are seldom read.
-        self.type = type_
-        self.durable = durable
-        self.exclusive = exclusive
-        self.auto_delete = auto_delete
-        self.owner = owner  # the client that alone may use it, if exclusive
-        self.arguments: Table = arguments or NONE
+        self.type = terms.type
+        self.durable = terms.durable
+        self.exclusive = terms.exclusive
+        self.auto_delete = terms.auto_delete
+        self.owner = terms.owner  # the client that alone may use it, if exclusive
+        self.arguments: Table = terms.arguments
         self.declared_limits = limits  # of the arguments alone
         self.consumers: dict[Consumer, None] = {}  # in order of arrival; without browsers of a work queue
         self.notes: Table = NONE  # kept with it for its kind or a front-end (`VirtualHost.note`)
@@ -207,7 +197,7 @@ class Queue(CountedQueue):
         self.used_at = self.settling.now
         self.deduplication: Duplicates | None = None  # the ids that it knows, if it drops duplicates
         self.observer: QueueObserver | None = None  # of a guest that follows all messages
-        self.selector: Selector | None = None  # only messages that match it are kept (`filtered.py`)
+        self.selector = terms.selector  # only messages that match it are kept (`filtered.py`)
         self.slow_consumers: ConsumerWatch | None = None  # the watch over them, once it has been asked for
         self.demand: Demand | None = None  # told after each dispatch; work queues only
         self.watchers: dict[Watcher, None] | None = None  # told of the queue's deletion

@@ -34,8 +34,9 @@ from leveret.arguments.checks import age_ms, text, whole
 from leveret.clock import NEVER
 from leveret.delivery import UNLIMITED, Consumer, Delivery
 from leveret.errors import PreconditionFailed, Unsupported
-from leveret.limits import QueueLimits, QueueType
+from leveret.limits import QueueLimits
 from leveret.message import Message
+from leveret.queues.contract import QueueHost, QueueTerms
 from leveret.queues.queue import BY_BACKOFF, REJECTED, Queue
 from leveret.queues.reader_groups import ReaderGroups, group_name
 from leveret.queues.search import Portions, takes_now
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from leveret.clock import Timer
     from leveret.durability import Durability
     from leveret.durable.store.contract import Packed
-    from leveret.queues.contract import Owner, QueueHost
     from leveret.selectors.parser import Selector
 
 OFFSET: Final = "x-stream-offset"  # consumer argument: where to begin
@@ -76,19 +76,8 @@ class StreamQueue(Queue):
     )
     has_entries: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        virtual_host: QueueHost,
-        name: str,
-        limits: QueueLimits,
-        type_: QueueType = QueueType.STREAM,
-        durable: bool = True,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        owner: Owner | None = None,
-        arguments: Table | None = None,
-    ) -> None:
-        super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
+    def __init__(self, virtual_host: QueueHost, name: str, limits: QueueLimits, terms: QueueTerms) -> None:
+        super().__init__(virtual_host, name, limits, terms)
         self.log: Log = MemoryLog()
         self.log.begin_at(limits.initial_offset)
         self.notes: Table = {INCARNATION: secrets.token_hex(8)}

@@ -14,6 +14,7 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING, Final
 
 from leveret.limits import QueueLimits
+from leveret.queues.contract import QueueTerms
 from leveret.queues.work_queue import WorkQueue
 from leveret.virtual_host import generated_name
 
@@ -49,9 +50,14 @@ def reply_name() -> str:
     return f"{generated_name(f'{REPLY_TO}.')}.{b64encode(token_bytes(16)).decode()}"
 
 
+def own_terms(client: Client) -> QueueTerms:
+    """Return the terms of a hidden queue that ends with its client."""
+    return QueueTerms(exclusive=True, auto_delete=True, owner=client)
+
+
 def volatile_queue(client: Client) -> VolatileQueue:
     """Return a new volatile queue of this client, reachable by its name and not listed."""
     name = reply_name()
-    queue = VolatileQueue(client.host, name, QueueLimits(), exclusive=True, auto_delete=True, owner=client)
+    queue = VolatileQueue(client.host, name, QueueLimits(), own_terms(client))
     client.host.add_hidden_queue(queue)
     return queue

@@ -26,10 +26,11 @@ from leveret.clock import NEVER
 from leveret.delivery import Consumer, Delivery
 from leveret.durability import PENDING
 from leveret.errors import AccessRefused
-from leveret.limits import Overflow, QueueLimits, QueueType
+from leveret.limits import Overflow, QueueLimits
 from leveret.outbox import OVERHEAD
 from leveret.queues import runs
 from leveret.queues.backoff import Backoff, backoff_of
+from leveret.queues.contract import NO_TERMS, QueueHost, QueueTerms
 from leveret.queues.expiry import Expiry
 from leveret.queues.lane import Lane
 from leveret.queues.laned_queue import LanedQueue
@@ -51,12 +52,10 @@ from leveret.queues.schedule import is_for_later
 from leveret.queues.search import Search, takes_now
 from leveret.queues.single_active_consumer import SingleActiveConsumer
 from leveret.queues.stored_queue import ALL
-from leveret.values import Table
 
 if TYPE_CHECKING:
     from leveret.exchanges.duplicates import Duplicates
     from leveret.message import Message
-    from leveret.queues.contract import Owner, QueueHost
 
 
 NO_RINGS: Final[list[RoundRobin]] = []
@@ -76,18 +75,9 @@ class WorkQueue(LanedQueue):
     )
 
     def __init__(
-        self,
-        virtual_host: QueueHost,
-        name: str,
-        limits: QueueLimits,
-        type_: QueueType = QueueType.CLASSIC,
-        durable: bool = False,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        owner: Owner | None = None,
-        arguments: Table | None = None,
+        self, virtual_host: QueueHost, name: str, limits: QueueLimits, terms: QueueTerms = NO_TERMS
     ) -> None:
-        super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
+        super().__init__(virtual_host, name, limits, terms)
         self.search: Search | None = None  # exists while a consumer needs cursors
         self.backoff: Backoff | None = None  # how long messages wait that a consumer gave back
         # The only one that is served, if there is such a limit.

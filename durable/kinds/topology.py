@@ -24,6 +24,7 @@ from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, sel
 from leveret.exchanges.missing import Missing, missing
 from leveret.limits import QueueLimits
 from leveret.observability import event_exchange
+from leveret.queues.contract import QueueTerms
 from leveret.queues.factory import new_queue
 from leveret.queues.held_dead_letters import HeldDeadLetters
 from leveret.queues.queue import PAUSED, Queue
@@ -143,7 +144,8 @@ def restored_queue(restoration: Restoration, names: Names, record: ObjectRecord)
     text = record.optional_text("selector")
     selector = None if text is None else compile_selector(text)
     limits = restored_limits(host, name, auto_delete, arguments)
-    queue = new_queue(host, name, limits, True, False, auto_delete, None, arguments, selector)
+    terms = QueueTerms(durable=True, auto_delete=auto_delete, arguments=arguments, selector=selector)
+    queue = new_queue(host, name, limits, terms)
     restoration.number(queue, record)
     queue.notes = record.table("notes")
     queue.pause(PAUSED in queue.notes)

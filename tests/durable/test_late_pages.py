@@ -17,6 +17,7 @@ from leveret.clock import NEVER
 from leveret.delivery import Delivery
 from leveret.limits import Overflow, QueueLimits
 from leveret.message import Facts, Message
+from leveret.queues.contract import QueueTerms
 from leveret.queues.searched_lane import SearchedLane
 from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, Only
@@ -45,7 +46,7 @@ class LatePages(RuleBasedStateMachine):
             dead_letter_exchange="" if buried else None,
             dead_letter_key="dead",
         )
-        self.queue = WorkQueue(self.bench.host, "q", limits, durable=True)
+        self.queue = WorkQueue(self.bench.host, "q", limits, QueueTerms(durable=True))
         self.queue.journal, self.queue.number = self.disk.journal, 1
         self.bench.host.queues["q"] = self.queue
         self.consumers: list[FakeConsumer] = []

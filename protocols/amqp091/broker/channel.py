@@ -31,7 +31,7 @@ from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import Method
 from leveret.queues.queue import Queue
-from leveret.queues.volatile import reply_name
+from leveret.queues.volatile import own_terms, reply_name
 from leveret.queues.work_queue import WorkQueue
 from leveret.selectors.no_local import from_others
 from leveret.values import Value
@@ -390,14 +390,7 @@ class Channel:
         if not method.no_ack:
             raise PreconditionFailed("reply consumer cannot acknowledge")
         host = self.client.host
-        queue = WorkQueue(
-            host,
-            reply_name(),
-            QueueLimits(),
-            exclusive=True,
-            owner=self.client,
-            auto_delete=True,
-        )
+        queue = WorkQueue(host, reply_name(), QueueLimits(), own_terms(self.client))
         host.add_hidden_queue(queue)
         consumer = ChannelConsumer(self, queue, tag, True, 0, 0, True, method.arguments)
         queue.add_consumer(consumer)
