@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from tests.security.issuer import token
 
 CLIENT: Final = "leveret-page"
+LATE_S: Final = 60
 
 
 class Issuer:
@@ -28,6 +29,8 @@ class Issuer:
         self.in_fragment = True  # whether codes come behind the `#`
         self.refuses = False
         self.forges = False  # the state
+        self.renews = threading.Event()  # cleared: who asks for another token waits
+        self.renews.set()
         self._codes: dict[str, dict[str, str]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -66,6 +69,7 @@ class Issuer:
         """Return the tokens for a code or a renewal; None if the client has not proved what it must."""
         if form["grant_type"] == "refresh_token":
             self.renewals += 1
+            self.renews.wait(LATE_S)
             return self._tokens() if form["refresh_token"] == "again" else None
         asked = self._codes.pop(form["code"], None)
         if asked is None or form["client_id"] != asked["client_id"] != CLIENT:

@@ -72,6 +72,25 @@ def test_a_token_is_renewed_before_it_expires(visit: Visit, issuer: Issuer) -> N
     assert issuer.renewals > 0
 
 
+def test_a_token_that_comes_after_the_user_has_logged_out_lets_nobody_in(
+    visit: Visit, issuer: Issuer
+) -> None:
+    issuer.lasts_s = 25
+    begin(visit, issuer)
+    expect(headed(visit.page, "Overview")).to_be_visible()
+    issuer.renews.clear()
+    with visit.page.expect_request(f"{issuer.url}/token"):
+        go(visit.page, "queues")
+    visit.page.get_by_role("button", name="Log out").click()
+    expect(visit.page.get_by_role("button", name="Log in", exact=True)).to_be_visible()
+    with visit.page.expect_event("requestfinished", lambda request: request.url == f"{issuer.url}/token"):
+        issuer.renews.set()
+    visit.page.evaluate("new Promise((then) => setTimeout(then))")  # what waited for the answer has gone on
+    for kept in ("leveret.login", "leveret.renewal"):
+        assert visit.page.evaluate(f"sessionStorage.getItem('{kept}')") is None, kept
+    expect(visit.page.get_by_role("button", name="Log in", exact=True)).to_be_visible()
+
+
 @pytest.mark.parametrize(
     ("fault", "told"), [("refuses", "access_denied"), ("forges", "does not belong to a login of this tab")]
 )

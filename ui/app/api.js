@@ -11,6 +11,7 @@ const READING_MS = 15_000; // the longest that an answer may take
 const CHANGING_MS = 120_000; // millions of messages may have to be moved or dropped
 
 let login = sessionStorage.getItem(STORED);
+let logouts = 0;
 
 /** Thrown when the node refuses a request, with its reason. `status` is 0 if it did not answer. */
 export class Failure extends Error {
@@ -51,6 +52,7 @@ export const remember = () => sessionStorage.setItem(STORED, login);
 
 export function logOut() {
   login = null;
+  logouts += 1;
   sessionStorage.removeItem(STORED);
 }
 
@@ -63,7 +65,9 @@ export const post = (where, body) => ask("POST", where, body ?? {});
 export const remove = (where, headers) => ask("DELETE", where, undefined, headers);
 
 async function ask(method, where, body, headers = {}, signal = undefined) {
+  const before = logouts;
   await renew();
+  if (logouts !== before) throw new Failure(401, "the user that asked for this has logged out");
   const request = {
     method,
     headers: { ...headers, Authorization: login ?? "", Accept: "application/json", ...typed(body) },

@@ -120,22 +120,28 @@ export async function comeBack() {
     throw new Failure(0, "this answer does not belong to a login of this tab");
   if (answer.has("error"))
     throw new Failure(0, `the issuer refuses: ${answer.get("error_description") ?? answer.get("error")}`);
-  await exchange(pending.tokens, pending.clientId, {
-    grant_type: "authorization_code",
-    code: answer.get("code"),
-    redirect_uri: pending.redirect,
-    code_verifier: pending.verifier,
-  });
+  take(
+    await exchange(pending.tokens, pending.clientId, {
+      grant_type: "authorization_code",
+      code: answer.get("code"),
+      redirect_uri: pending.redirect,
+      code_verifier: pending.verifier,
+    }),
+  );
 }
 
+/** Returns the token for what the fields prove, and what renews it. Throws Failure. */
 async function exchange(tokens, clientId, fields) {
   const found = await json(tokens, {
     method: "POST",
     body: new URLSearchParams({ ...fields, client_id: clientId }),
   });
   if (typeof found.access_token !== "string") throw new Failure(0, "the issuer has sent no token");
-  logInWith(found.access_token);
-  const renewal = found.refresh_token ?? fields.refresh_token;
+  return { tokens, clientId, token: found.access_token, renewal: found.refresh_token ?? fields.refresh_token };
+}
+
+function take({ tokens, clientId, token, renewal }) {
+  logInWith(token);
   if (renewal) sessionStorage.setItem(RENEWAL, JSON.stringify({ tokens, clientId, renewal }));
 }
 
@@ -152,12 +158,16 @@ export function renew() {
 }
 
 async function renewed() {
-  const { tokens, clientId, renewal } = JSON.parse(sessionStorage.getItem(RENEWAL));
+  const kept = sessionStorage.getItem(RENEWAL);
+  const isLoggedOut = () => sessionStorage.getItem(RENEWAL) !== kept; // meanwhile; perhaps somebody else has logged in
+  const { tokens, clientId, renewal } = JSON.parse(kept);
   try {
-    await exchange(tokens, clientId, { grant_type: "refresh_token", refresh_token: renewal });
+    const found = await exchange(tokens, clientId, { grant_type: "refresh_token", refresh_token: renewal });
+    if (isLoggedOut()) return;
+    take(found);
     remember();
   } catch {
-    forget(); // the node says that the token has run out, and the user logs in again
+    if (!isLoggedOut()) forget(); // the node says that the token has run out, and the user logs in again
   }
 }
 
