@@ -20,7 +20,7 @@ from leveret.clock import Clock
 from leveret.config.config import ConfigError
 from leveret.config.oauth import OAuthSettings
 from leveret.config.types import Place
-from leveret.config.urls import HttpUrl
+from leveret.config.urls import HttpUrl, parted
 from leveret.security.http_requests import (
     Ask,
     HttpRequest,
@@ -178,11 +178,21 @@ class IssuerKeys(KeySource):
             self._fail("the discovery document is another issuer's")
             return
         try:
-            self._url = HttpUrl().convert(document.get("jwks_uri"))
+            self._url = self._asked_like_the_document(HttpUrl().convert(document.get("jwks_uri")))
         except ValueError:
             self._fail("the discovery document has no `jwks_uri` that can be asked")
             return
         self._fetch(self._request(self._url), self._on_keys)
+
+    def _asked_like_the_document(self, url: str) -> str:
+        """Return a URL over TLS, or any if the document itself came without. Raises ValueError for another one.
+
+        Without that, an issuer elsewhere could lead to a port of this machine, where every local program may answer.
+        """
+        assert self._settings.discovery_url is not None, "the document was asked for"
+        if parted(self._settings.discovery_url).scheme == "https" != parted(url).scheme:
+            raise ValueError
+        return url
 
     def _on_keys(self, outcome: Outcome) -> None:
         found = json_in(outcome)
