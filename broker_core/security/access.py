@@ -16,6 +16,7 @@ from leveret.catalogue import USER
 from leveret.errors import LimitReached, PreconditionFailed
 from leveret.limits import UserLimits
 from leveret.security.backends import Backend, BackendChain
+from leveret.security.decoys import Decoys
 from leveret.security.guards import Logins
 from leveret.security.http_requests import Ask, no_network
 from leveret.security.password_checks import ANYWHERE, CheckOrigin, Checks, OffThread, Waiting, inline
@@ -70,7 +71,7 @@ class Access(PermissionBook):
         self.ldap_users: LdapUsers | None = None  # None: no directory is
         self.kerberos: Acceptor | None = None  # None: tickets are not accepted
         self.held_input: HeldInputs | None = None  # None: no server is asked for permissions
-        self.scram_key = random_octets(KEY_SIZE)  # derives the salts of users that do not exist
+        self.decoys = Decoys(random_octets(KEY_SIZE))
         self.random_octets = random_octets
         self._slow_hashes = 0  # users with one
 
@@ -111,8 +112,10 @@ class Access(PermissionBook):
             self.events.happened("user.tags.set", "", {"name": user.name, "tags": list(user.tags)})
 
     def _count_hash(self, user: User | None, change: int) -> None:
-        if user is not None and user.password is not None and user.password.is_slow:
-            self._slow_hashes += change
+        if user is None or user.password is None:
+            return
+        self._slow_hashes += change * user.password.is_slow
+        self.decoys.count(user.password, change)
 
     @property
     def has_slow_hashes(self) -> bool:
@@ -247,6 +250,7 @@ class Access(PermissionBook):
         if completed.scram is None or user.password.scram is not None:
             return
         self._users[name] = attrs.evolve(user, password=completed)
+        self.decoys.count(completed, 1)
         if self.catalogue is not None and self.catalogue.has(USER, name):
             self.catalogue.keep(self._users[name])
 

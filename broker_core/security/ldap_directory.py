@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from secrets import token_hex
 from typing import Any, Final
 
 import attrs
@@ -22,6 +23,7 @@ NO_ATTRIBUTES: Final = ["1.1"]  # RFC 4511, section 4.5.1.8
 GROUPS_MAX: Final = 1000
 TLS_1_2: Final = 0x303
 NAME_MAX: Final = 255
+DECOY_SIZE: Final = 16  # bytes of a name that is nobody's
 REFUSALS: Final = (
     ldap.INVALID_CREDENTIALS,
     ldap.INAPPROPRIATE_AUTH,
@@ -47,6 +49,7 @@ class Directory:
 
     def __init__(self, settings: LdapAuthSettings) -> None:
         self._settings = settings
+        self._decoy = token_hex(DECOY_SIZE)
 
     def user(self, name: str, password: str) -> DirectoryUser | None:
         """Return the user if the password is right, else None. Raises DirectoryError.
@@ -73,9 +76,10 @@ class Directory:
             if searching and settings.lookup_base is not None
             else self._dn(name)
         )
-        if dn is None:
-            return None
         with self._connection(url) as line:
+            if dn is None:
+                self._refuse_as_slowly(line, password)
+                return None
             try:
                 line.simple_bind_s(dn, password)
             except REFUSALS:
@@ -88,6 +92,11 @@ class Directory:
             if searching and settings.group_base is not None:
                 self._bind_account(line)
             return DirectoryUser(dn, self._groups(line, dn, name))
+
+    def _refuse_as_slowly(self, line: Any, password: str) -> None:
+        """Bind by a name that does not exist: a refusal takes as long as for a user with another password."""
+        with suppress(*REFUSALS, ldap.UNWILLING_TO_PERFORM):
+            line.simple_bind_s(f"cn={self._decoy},{self._settings.lookup_base}", password)
 
     @contextmanager
     def _connection(self, url: str) -> Iterator[Any]:  # python-ldap has no types

@@ -278,7 +278,7 @@ class Scram(Mechanism):
     def _nobodys(self, name: str) -> Verifier:
         iterations = self.access.hashing.scram_iterations
         assert iterations is not None, "only then it is offered"
-        return Verifier.nobodys(name, self.access.scram_key, iterations)
+        return self.access.decoys.verifier(name, iterations)
 
 
 class Demonstration(Mechanism):

@@ -31,6 +31,8 @@ pytestmark = pytest.mark.interop
 if not SLAPD.exists():
     missing("slapd", "run `make test`, or as root: apt-get install slapd")
 try:
+    from ldap.ldapobject import SimpleLDAPObject
+
     from leveret.security.ldap_directory import Directory, DirectoryError, DirectoryUser
     from leveret.security.ldap_users import RUNNING_MAX, LdapUsers
 except ModuleNotFoundError:
@@ -166,6 +168,32 @@ def test_a_user_is_found_by_a_pattern_or_a_search(directory: Slapd, how: str):
         ("a" * 300, "hush-ann"),
     ):
         assert found.user(name, password) is None, (name, password)
+
+
+@pytest.mark.parametrize("how", [PATTERN, PATTERN + ACCOUNT, LOOKUP + ACCOUNT])
+def test_an_unknown_name_costs_the_directory_what_a_wrong_password_does(
+    directory: Slapd, how: str, monkeypatch: pytest.MonkeyPatch
+):
+    asked_for: list[str] = []
+
+    class Counted(SimpleLDAPObject):
+        def simple_bind(self, *given: object, **more: object) -> object:
+            asked_for.append("bind")
+            return super().simple_bind(*given, **more)
+
+        def search_ext(self, *given: object, **more: object) -> object:
+            asked_for.append("search")
+            return super().search_ext(*given, **more)
+
+    monkeypatch.setattr("leveret.security.ldap_directory.ldap.initialize", Counted)
+    found = asked([directory.url], how + GROUPED)
+
+    def cost(name: str, password: str) -> list[str]:
+        asked_for.clear()
+        assert found.user(name, password) is None
+        return list(asked_for)
+
+    assert cost("nobody", "hush") == cost("ann", "hush") == cost("ann)(uid=*", "hush")
 
 
 def test_groups_that_only_one_account_sees_are_seen_by_that(closed: Slapd):

@@ -293,6 +293,38 @@ def test_who_is_unknown_is_asked_like_everybody_and_always_in_the_same_way(acces
     assert of_nobody[2] == of_user[2]
 
 
+def test_the_unknown_are_asked_with_the_iterations_that_users_have_after_these_have_changed() -> None:
+    access = known()
+    access.add_user("another", "pencil")
+    access.hashing = Hashing(scram_iterations=2 * ITERATIONS_MIN)
+    access.add_user("new", "pencil")
+
+    def asked(name: str) -> int:
+        return parts(challenge(begun(access), name))[2]
+
+    assert [asked(name) for name in ("user", "another", "new")] == [4096, 4096, 8192]
+    unknown = [f"nobody {number}" for number in range(200)]
+    first = list(map(asked, unknown))
+    assert {4096, 8192} == set(first)
+    assert 100 < first.count(4096) < 170, "two of three"
+    assert first == list(map(asked, unknown)), "the same each time"
+    access.delete_user("another")
+    access.delete_user("user")
+    assert set(map(asked, unknown)) == {8192}
+    access.delete_user("new")
+    assert set(map(asked, unknown)) == {8192}, "those of the setting"
+
+
+def test_a_verifier_that_is_made_at_a_login_counts_among_those_of_users() -> None:
+    access = known()
+    access.hashing = Hashing(scram_iterations=2 * ITERATIONS_MIN)
+    access.delete_user("user")
+    access.authenticate("old", "pencil")
+    access.hashing = ITERATED
+    assert parts(challenge(begun(access), "old"))[2] == 8192
+    assert parts(challenge(begun(access), "nobody"))[2] == 8192
+
+
 def test_salts_of_the_unknown_differ_from_node_to_node() -> None:
     one, other = Access(), Access()
     one.hashing = other.hashing = ITERATED
