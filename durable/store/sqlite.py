@@ -110,6 +110,7 @@ class SqliteStore(Store):
             self._segments,
             self._files,
             self._redo,
+            folder.lost,
             self._redo_octets,
         )
         self._closed_properly = self._state.ended != RUNNING
@@ -272,9 +273,17 @@ class SqliteStore(Store):
         self._state = attrs.evolve(self._state, epoch=self._state.epoch + 1, ended=RUNNING, tally=b"")
         self._files.shrinks = not self.damage
         self._closed_properly = False
+        self._watch()
         self._writer.start(self._state, soon, durable, failed)
         self._reads.start(soon)
         self._started = True
+
+    def _watch(self) -> None:
+        """Note which files are written. Raises StoreError if they have gone already."""
+        try:
+            self._folder.watch()
+        except OSError as error:
+            raise StoreError(f"{error.filename} cannot be found: {error.strerror}") from None
 
     @property
     def room(self) -> int:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import Empty
 from typing import Final
 
@@ -62,10 +63,14 @@ class Writer(WriterThread):
         segments: Segments,
         files: Housekeeping,
         redo: RedoLog,
+        lost: Callable[[], Path | None] = lambda: None,
         redo_octets: int = 0,
     ) -> None:
-        """`redo_octets` of the redo log are filled before it is written to the database; with 0 it is only read."""
+        """`lost` returns a file that has been deleted meanwhile. `redo_octets` of the redo log are filled before it is
+        written to the database; with 0 it is only read.
+        """
         super().__init__()
+        self._lost = lost
         self._redo = redo
         self._policy = RedoPolicy(redo_octets)
         self.logged = LoggedChanges()  # that are in the redo log only; readers look into it
@@ -207,6 +212,7 @@ class Writer(WriterThread):
             short = error
             self._soon(lambda: failed(short))
             return
+        self._require_files()
         self.commits += 1
         self._soon(lambda: durable(number))
         self._remove(change)
@@ -218,10 +224,17 @@ class Writer(WriterThread):
             self._remove(self._write_in_need(last, attrs.evolve(self._state, ended=CLOSED)))
             self._end_log()
             self._files.cut_logs()
+            self._require_files()
         except (NoSpaceError, StoreError) as error:
             self._failed = StoreError(f"the store could not be closed properly: {error}")
         except (OSError, sqlite3.Error):
             pass  # the commit is in the log, and durable; the next start copies it
+
+    def _require_files(self) -> None:
+        """Check that what was written is where the next start looks for it. Raises StoreError."""
+        file = self._lost()
+        if file is not None:
+            raise StoreError(f"{file} has been deleted, moved or replaced while the node ran")
 
     def _end_log(self) -> None:
         """Delete the redo log, which is empty, so that versions from before it can open the folder.

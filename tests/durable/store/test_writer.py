@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from leveret.durable.store import chunk, commit_statement, housekeeping
+from leveret.durable.store import folder as folder_module
 from leveret.durable.store.contract import Chunk, DamagedError, NoSpaceError, StoreError
 from leveret.durable.store.database import PAGE_OCTETS
-from leveret.durable.store.folder import MESSAGES
+from leveret.durable.store.folder import LOCK, MESSAGES, META
 from leveret.durable.store.housekeeping import FREE_PAGES, TRICKLE_PAGES
 from leveret.durable.store.sqlite import SqliteStore
 from tests.durable.store.shelf import Shelf, entries
@@ -124,6 +128,50 @@ COLUMNS: dict[str, object] = {
     "marks": {3: 4},
     "dropped": [1],
 }
+
+
+# Files that somebody deletes.
+
+
+@pytest.mark.parametrize("name", [LOCK, META, MESSAGES])
+@pytest.mark.parametrize("redo_octets", [0, 1 << 20])
+@pytest.mark.parametrize("how", ["deleted", "replaced", "moved with its folder"])
+def test_nothing_is_durable_in_files_that_somebody_has_taken_away(
+    tmp_path: Path, name: str, redo_octets: int, how: str
+):
+    folder = tmp_path / "data"
+    shelf = Shelf.of(folder, redo_octets).start()
+    shelf.commit(chunks=[entries(1, b"x")])
+    if how == "moved with its folder":
+        folder.rename(tmp_path / "elsewhere")
+    else:
+        (folder / name).unlink()
+    if how == "replaced":
+        (folder / name).touch()
+    told = shelf.commit(chunks=[entries(2, b"y")])
+    assert isinstance(told, StoreError)
+    assert str(told).endswith("has been deleted, moved or replaced while the node ran")
+    shelf.store.close(None)
+
+
+def test_a_store_whose_files_were_taken_away_does_not_end_as_if_all_were_well(tmp_path: Path):
+    shelf = Shelf.of(tmp_path / "data").start()
+    shelf.commit(chunks=[entries(1, b"x")])
+    shutil.rmtree(tmp_path / "data")
+    with pytest.raises(StoreError, match=r"could not be closed properly: .* has been deleted"):
+        shelf.store.close(shelf.new_commit())
+
+
+def test_a_folder_that_cannot_be_looked_into_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    shelf = Shelf.of(tmp_path / "data").start()
+
+    def refuse(file: Path) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(file))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder_module.os, "stat", refuse)
+        shelf.commit(chunks=[entries(1, b"x")])
+    shelf.store.close(shelf.new_commit())
 
 
 def statements_of_a_commit(folder: Path) -> int:
