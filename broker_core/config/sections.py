@@ -67,6 +67,12 @@ class NodeSettings(Record):
         None,
         reload=True,
     )
+    core_dumps: bool = key(
+        Flag(),
+        "Whether the system may keep a core file of a node that crashes, as its limit (`ulimit -c`) says. It has "
+        "passwords, tokens and messages, in plain text.",
+        False,
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -37,6 +37,8 @@ def run(
     """
     targets = logs.LogTargets(config.log)
     take_all_descriptors()
+    if not config.node.core_dumps:
+        leave_no_core()
     keep_what_is_freed()
     handed, tells = handed_over(environ, os.getpid()), notifier(environ, os.getpid())
     try:
@@ -117,3 +119,13 @@ def take_all_descriptors() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # some systems allow less than they announce
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def leave_no_core() -> None:
+    """Have the system keep no core file of a crash, which would have the passwords that clients have sent.
+
+    systemd-coredump and the like keep none, either. An operator can raise the limit again (`prlimit --core`).
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    with contextlib.suppress(OSError, ValueError):  # a sandbox may forbid it
+        resource.setrlimit(resource.RLIMIT_CORE, (0, most))

@@ -21,14 +21,20 @@ from .served import ROOT, Serve
 def serve() -> Iterator[Serve]:
     """`serve(*flags, **environ)` starts a node, with so many descriptors; it is stopped at the end of the test.
 
-    `program` is the module that is run in place of the command `leveret`.
+    `limits` is an option of prlimit(1), and `program` the module that is run in place of the command `leveret`.
     """
     started: list[subprocess.Popen[str]] = []
 
     def serve(
-        *flags: str, descriptors: int | None = None, program: str = "leveret", **environ: str
+        *flags: str,
+        descriptors: int | None = None,
+        limits: str | None = None,
+        program: str = "leveret",
+        **environ: str,
     ) -> subprocess.Popen[str]:
-        bound = [] if descriptors is None else ["prlimit", f"--nofile={descriptors}"]
+        if descriptors is not None:
+            limits = f"--nofile={descriptors}"
+        bound = [] if limits is None else ["prlimit", limits]
         command = [sys.executable, "-m", program, "serve", "--http", "127.0.0.1:0", *flags]
         node = subprocess.Popen(
             [*bound, *command],

@@ -117,6 +117,16 @@ def test_a_node_takes_all_descriptors_that_it_may_have(serve: Serve):
 DESCRIPTORS = 256
 
 
+@pytest.mark.parametrize(("setting", "octets"), [("false", 0), ("true", 1 << 20)])
+def test_a_crash_leaves_a_core_file_only_where_that_is_wanted(serve: Serve, setting: str, octets: int):
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    if most != resource.RLIM_INFINITY and most < octets:
+        pytest.skip("core files are forbidden here")
+    node = serve("--listen", "127.0.0.1:0", limits="--core=1048576:", LEVERET_NODE__CORE_DUMPS=setting)
+    screen(node)
+    assert resource.prlimit(node.pid, resource.RLIMIT_CORE) == (octets, most)
+
+
 def test_strangers_cannot_take_the_descriptors_that_the_data_needs(serve: Serve, tmp_path: Path):
     node = serve("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), descriptors=DESCRIPTORS)
     at = port(screen(node))
