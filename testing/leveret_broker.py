@@ -20,7 +20,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
@@ -35,6 +35,9 @@ from leveret.testing.driven_node import DrivenNode, NodeTime
 from leveret.testing.faults import Faults
 from leveret.values import Json, Properties, Table
 from leveret.virtual_host import VirtualHost
+
+if TYPE_CHECKING:
+    import pika  # type: ignore[import-untyped]
 
 T = TypeVar("T")
 
@@ -89,7 +92,18 @@ def fresh_broker(node: ThreadedNode) -> Iterator[LeveretBroker]:
 
 
 class LeveretBroker:
-    """A virtual host under observation. Created by `fresh_broker`, or by the fixture `leveret_broker`."""
+    """A virtual host under observation: its `url`, and `host`, `port`, `user`, `password`, `virtual_host`; its `node`.
+
+    Created by `fresh_broker`, or by the fixture `leveret_broker`. A test calls all but `open` and `close`.
+    """
+
+    node: ThreadedNode
+    host: str
+    port: int
+    user: str
+    password: str
+    virtual_host: str
+    url: str
 
     def __init__(self, node: ThreadedNode, name: str) -> None:
         self.node = node
@@ -120,9 +134,9 @@ class LeveretBroker:
         return self.node
 
     @property
-    def parameters(self) -> object:
-        """The URL as a `pika.URLParameters`."""
-        import pika  # type: ignore[import-untyped]
+    def parameters(self) -> pika.URLParameters:
+        """The URL as a `pika.URLParameters`. Raises ImportError without pika."""
+        import pika
 
         return pika.URLParameters(self.url)
 

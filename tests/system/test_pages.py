@@ -106,6 +106,7 @@ PROGRAMS: Final = {
     "docs/explain.md": "tests/core/exchanges/test_explain.py",
     "docs/interceptors.md": "tests/interop/test_interceptors.py",
     "docs/pipeline.md": "tests/system/test_examples.py",
+    "docs/recipes.md": "tests/interop/test_recipes.py",
     "docs/spark.md": "tests/pipeline/test_options.py",
     "docs/streams.md": "tests/interop/test_pika_streams.py",
     "docs/testing-against-faults.md": "tests/system/test_examples.py",

@@ -271,6 +271,9 @@ def test_a_wrong_configuration_is_an_error_in_its_own_words(pytester: pytest.Pyt
     result.stdout.fnmatch_lines(["E*limits.queues_max*"])
 
 
+IMPORTING_TRIO = ("hypothesispytest", "anyio")  # plug-ins of others, which do
+
+
 def test_who_does_not_use_it_does_not_pay_for_it(pytester: pytest.Pytester):
     pytester.makepyfile(
         """
@@ -281,6 +284,8 @@ def test_who_does_not_use_it_does_not_pay_for_it(pytester: pytest.Pytester):
         """
     )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest"], check=False, cwd=pytester.path
+        [sys.executable, "-m", "pytest", "-q", *(f"-pno:{each}" for each in IMPORTING_TRIO)],
+        check=False,
+        cwd=pytester.path,
     )
     assert done.returncode == 0
