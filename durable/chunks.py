@@ -55,6 +55,11 @@ class Chunks:
         at = bisect_right(self._firsts, number) - 1
         return None if at < 0 else self._states[self._firsts[at]]
 
+    def after(self, number: int) -> ChunkState | None:
+        """Return the first chunk that begins after a number, or None."""
+        at = bisect_right(self._firsts, number)
+        return self._states[self._firsts[at]] if at < len(self._firsts) else None
+
     def needs(self, number: int) -> bool:
         """Return whether an entry is live."""
         state = self.of(number)

@@ -48,6 +48,8 @@ class EntryReader(Durability):
         self._unreadable: UnreadableEntries[Holder] = UnreadableEntries(self._on_unreadable)
         self.unreadable = self._unreadable
         self._encodings = encodings
+        # By description: holders with messages of a protocol that is not installed, as far as the log has told.
+        self.missing_told: set[tuple[str, str]] = set()
 
     @abstractmethod
     def reading_failed(self, error: Exception) -> None:
@@ -66,7 +68,7 @@ class EntryReader(Durability):
     def fetch(self, holder: Holder, page: Page) -> list[Stored]:
         with self.store.reader() as reader:
             found = read_page(reader, page, self.encoding)
-        if missing := self._missing(page, found):
+        if found.damage and (missing := self._missing(page, found)):
             with self.store.reader() as reader:
                 read_again(reader, missing, found)
         return self._stored(holder, page, found)
@@ -81,7 +83,7 @@ class EntryReader(Durability):
         def arrived(result: FoundPage | Exception) -> None:
             if isinstance(result, Exception):
                 self.reading_failed(result)
-            elif missing := self._missing(page, result):
+            elif result.damage and (missing := self._missing(page, result)):
                 self.store.read_soon(lambda reader: read_again(reader, missing, result), arrived_again)
             else:
                 then(self._stored(holder, page, result))
@@ -104,7 +106,8 @@ class EntryReader(Durability):
 
     def _missing(self, page: Page, result: FoundPage) -> list[int]:
         """Return the entries of a page that could not be read, without those that were settled before the read."""
-        return self._needed(page, [row[0] for row in result.rows]) if result.damage else []
+        whole = not result.damage and not result.protocols
+        return [] if whole else self._needed(page, [row[0] for row in result.rows])
 
     def _needed(self, page: Page, numbers: Iterable[int]) -> list[int]:
         """Return the entries of a page that are still needed, without those with these numbers."""
@@ -112,7 +115,10 @@ class EntryReader(Durability):
         return [number for number in page.numbers if number not in there and self.known.needs(number)]
 
     def _stored(self, holder: Holder, page: Page, result: FoundPage) -> list[Stored]:
-        if missing := self._missing(page, result):
+        missing = self._missing(page, result)
+        if missing and result.protocols:
+            self.tell_missing(holder.described, result.protocols)
+        if missing and result.damage:
             log.error(
                 "%d messages of %s cannot be read; they are not delivered, and stay in the store: %s",
                 len(missing),
@@ -131,6 +137,18 @@ class EntryReader(Durability):
         ]
 
     # What cannot be read.
+
+    def tell_missing(self, described: str, protocols: Iterable[str]) -> None:
+        """Log once that a holder has messages of protocols that are not installed."""
+        for name in protocols:
+            if (described, name) not in self.missing_told:
+                self.missing_told.add((described, name))
+                log.warning(
+                    "%s has messages of the protocol '%s', which is not installed: they are not delivered, and stay"
+                    " in the store",
+                    described,
+                    name,
+                )
 
     def missed(self, holder: Holder, page: Page, stored: Sequence[Stored]) -> None:
         if numbers := self._needed(page, [row[0] for row in stored]):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.durability import Page
 from leveret.durable.store import chunk
-from leveret.durable.store.contract import DamagedError, Reader
+from leveret.durable.store.contract import DamagedError, MissingProtocolError, Reader
 
 if TYPE_CHECKING:
     from leveret.message import Encoding, Message
@@ -25,13 +25,14 @@ NUMBER: Final = itemgetter(0)
 
 
 class FoundPage:
-    """The rows of a page that could be read, and the damage found."""
+    """The rows of a page that could be read, the damage found, and the protocols that are missing."""
 
-    __slots__ = ("_encoding_of", "damage", "rows")
+    __slots__ = ("_encoding_of", "damage", "protocols", "rows")
 
     def __init__(self, encoding_of: Callable[[str], Encoding | None]) -> None:
         self.rows: list[Row] = []
         self.damage: list[str] = []  # why the others could not be read
+        self.protocols: set[str] = set()  # those that messages are of, and that are not installed
         self._encoding_of = encoding_of
 
     def take(
@@ -44,6 +45,9 @@ class FoundPage:
             raw = octets[columns.begin(record) - begin : ends[record] - begin]
             try:
                 message = chunk.message_of(raw, crcs[record], self._encoding_of)
+            except MissingProtocolError as error:
+                self.protocols.add(error.protocol)
+                continue
             except DamagedError as error:
                 self.damage.append(f"chunk {first}: {error}")
                 continue

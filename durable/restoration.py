@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.durable.store.records import (
     LAST_NUMBER,
+    PROTOCOL,
     UNREADABLE,
     Names,
     ObjectRecord,
@@ -106,6 +107,9 @@ class Restoration:
         if name == LAST_NUMBER and not names:
             number = json_in(text)
             self.has_number(number if isinstance(number, int) else 0)
+            return
+        if name == PROTOCOL and len(names) == 1:
+            self.catalogue.protocols[names[0]] = ObjectRecord(json_in(text)).text("source")
             return
         if name == UNREADABLE and len(names) == 2:
             self.catalogue.put_aside += 1

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.delivery import UNLIMITED
 from leveret.durable.block_cache import Run
 from leveret.durable.store import block
-from leveret.durable.store.contract import Append, DamagedError, Packed, Span
+from leveret.durable.store.contract import Append, DamagedError, MissingProtocolError, Packed, Span
 from leveret.durable.store.segment_reader import Part, read_part, read_wanted, some_blocks
 from leveret.outbox import OVERHEAD
 from leveret.queues.stream_log import Found, Log, Raw
@@ -462,13 +462,16 @@ class SegmentLog(Log):
         if at and self._holes[at - 1][1] >= end:
             return end  # it is known already
         self._holes.insert(at, (offset, end))
-        log.error(
-            "messages %d to %d of %s cannot be read; readers pass over them: %s",
-            offset,
-            end - 1,
-            self.described,
-            damage,
-        )
+        if isinstance(damage, MissingProtocolError):
+            self._journal.tell_missing(self.described, [damage.protocol])
+        else:
+            log.error(
+                "messages %d to %d of %s cannot be read; readers pass over them: %s",
+                offset,
+                end - 1,
+                self.described,
+                damage,
+            )
         return end
 
     def look(self) -> Iterator[tuple[int, Message]]:

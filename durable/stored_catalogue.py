@@ -33,6 +33,7 @@ class StoredCatalogue(Catalogue):
         self.unreadable: dict[str, str] = {}  # objects in the store that could not be read, by key
         self.put_aside = 0  # how many of those were stored under other keys, to make room for new objects
         self.last_binding = 0
+        self.protocols: dict[str, str] = {}  # those that do not come with Leveret, and where each came from
         self.journal = journal
         self._kinds = {kind.name: kind for kind in kinds}
         self._origin = Origin.CLIENT

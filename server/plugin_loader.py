@@ -234,6 +234,21 @@ class Plugins:
             for plugin in plugins
         ]
 
+    def protocol_sources(self) -> dict[str, str]:
+        """Return, by name, where the protocols come from that do not come with Leveret, in words for people."""
+        packages = {
+            f"entry point {each.name} = {each.value}": each.dist.name
+            for each in self._entry_points("leveret.protocols")
+            if each.dist is not None
+        }
+        return {
+            listed.name: f"the package {packages[listed.source]}"
+            if listed.source in packages
+            else listed.source
+            for listed in self.listed()
+            if listed.kind == "protocol" and not listed.disabled and "= leveret." not in listed.source
+        }
+
     def changed(self) -> bool:
         """True if a reload might find changes; this costs a listing of the folders and a stat for each file."""
         return stamps_in(self._folders) != self._stamps

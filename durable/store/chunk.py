@@ -329,6 +329,17 @@ def message_of(record: bytes, checksum: int, encoding_of: EncodingOf) -> Message
     return _message(prefix, record[begin:], encoding_of)
 
 
+def protocol_of(messages: bytes, begin: int) -> str:
+    """Return the name of the protocol of the record that begins there, whose checksum may not match."""
+    origin_size = LENGTHS.unpack_from(messages, begin)[0]
+    at = begin + LENGTHS.size
+    try:
+        origin = json.loads(messages[at : at + origin_size])
+    except ValueError:
+        return ""
+    return str(origin[0]) if isinstance(origin, list) and origin else ""
+
+
 def _message(prefix: bytes, body: bytes, encoding_of: EncodingOf) -> Message:
     origin_size, exchange_size, key_size, properties_size = LENGTHS.unpack_from(prefix)
     exchange_at = LENGTHS.size + origin_size

@@ -49,6 +49,14 @@ class DamagedError(Exception):
         self.next = next_offset  # of a stream: the offset after the damage, to continue from
 
 
+class MissingProtocolError(DamagedError):
+    """A message is intact, and its protocol is not installed: it can be delivered once that is there again."""
+
+    def __init__(self, protocol: str, next_offset: int | None = None) -> None:
+        super().__init__(f"a message is of the protocol '{protocol}', which is not installed", next_offset)
+        self.protocol = protocol
+
+
 class Entries:
     """Copies of messages in queues, not yet encoded as a chunk: columns with a row for each entry."""
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from leveret.durable.store.contract import DamagedError
+from leveret.durable.store.contract import MissingProtocolError
 from leveret.message import Death, Encoding, Facts, Message, Notes
 
 REMEMBERED_MAX: Final = 4096
@@ -86,10 +86,10 @@ def notes_said(notes: Notes | None) -> list[object] | None:
 
 
 def encoding_named(name: str, encoding_of: EncodingOf) -> Encoding:
-    """Return an encoding by name. Raises DamagedError if there is none: its messages cannot be delivered."""
+    """Return an encoding by name. Raises MissingProtocolError if there is none."""
     encoding = encoding_of(name)
     if encoding is None:
-        raise DamagedError(f"a message is of the protocol '{name}', which is not installed")
+        raise MissingProtocolError(name)
     return encoding
 
 

@@ -21,6 +21,7 @@ NUMBER_MAX: Final = (1 << 32) - 1  # the largest that fits in a chunk
 
 # Kinds and names, besides those in catalogue.py.
 LAST_NUMBER: Final = "last-number"  # of the queues': no number is used twice
+PROTOCOL: Final = "protocol"  # name: one that does not come with Leveret, and that messages may be of
 UNREADABLE: Final = "unreadable"  # key, checksum of its value: set aside because another object has its name
 
 

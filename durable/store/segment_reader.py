@@ -88,6 +88,7 @@ def read_part(
         except DamagedError as damage:
             if messages:
                 break
-            raise DamagedError(str(damage), head.next) from None
+            damage.next = head.next
+            raise
         at += head.octets
     return first, messages

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -23,7 +23,9 @@ from leveret.arguments.names import counted
 from leveret.config.store import POSTGRES
 from leveret.durable import recovery, restoration
 from leveret.durable.journal import Journal
+from leveret.durable.missing_protocols import MissingProtocols
 from leveret.durable.store.contract import Store, StoreError
+from leveret.durable.stored_catalogue import StoredCatalogue
 from leveret.features.kinds import KINDS
 from leveret.front_end import encodings_of
 
@@ -64,10 +66,20 @@ class Persistence:
     """The store of one node, from its start to its end."""
 
     def __init__(
-        self, broker: Broker, store: Store, folder: Path | None, protocols: Iterable[Protocol]
+        self,
+        broker: Broker,
+        store: Store,
+        folder: Path | None,
+        protocols: Iterable[Protocol],
+        sources: Mapping[str, str] | None = None,
     ) -> None:
-        """`folder` is the store's data folder, if it has one."""
+        """`folder` is the store's data folder, if it has one.
+
+        `sources` tells of the protocols that do not come with Leveret where each comes from.
+        """
         self._protocols = tuple(protocols)
+        self._sources = sources or {}
+        self._missing: MissingProtocols | None = None
         self.folder = folder
         self.journal = Journal(store, broker, encodings_of(self._protocols))
         self.journal.on_durable = self._landed
@@ -117,6 +129,10 @@ class Persistence:
                 "unclean shutdown: the node before this one did not stop by itself; what it had confirmed is here, and"
                 " messages of queues count as delivered before"
             )
+        if isinstance(catalogue := self._broker.catalogue, StoredCatalogue):
+            durable = {each.name for each in self._protocols if each.encoding is not None}
+            sources = {name: source for name, source in self._sources.items() if name in durable}
+            self._missing = MissingProtocols(self._broker, self.journal, catalogue.protocols, sources)
         restoration.begin(self._broker, KINDS)
         for protocol in self._protocols:
             if protocol.restored is not None:
@@ -127,6 +143,8 @@ class Persistence:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.journal.on_failed = failed
         self.journal.start(soon)
+        if self._missing is not None:
+            self._missing.count()
 
     # Running.
 
