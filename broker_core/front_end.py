@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.config.amqp_uri import Uri
     from leveret.config.config import Config
+    from leveret.config.records import Record
     from leveret.delivery import Delivery
     from leveret.message import Encoding
     from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
@@ -209,7 +210,10 @@ class Protocol:
 
     `first_bytes` are the prefixes (1 to 8 bytes each) by which a listener that serves several protocols recognises
     this one. `factory(broker, config, outbox, peer, now)` makes the front-end for one connection, which then receives
-    everything from the first byte on. Its own settings are `config.protocols.others.get(name, {})`.
+    everything from the first byte on. `settings` is the record of its own settings (`leveret.config.records`), which
+    the factory gets as `config.protocols.of(name, Settings)`: what it does not name, or does not accept, in the table
+    `[protocols.NAME]` keeps a node from starting, and `leveret check` tells it. A protocol that declares none gets all
+    keys, unread, as `config.protocols.others.get(name, {})`.
     `relatives` are prefixes by which other versions of it begin: it answers those that the listener does not serve; of
     several, the protocol with the longest prefix does.
     `fallback` marks the protocol that answers first bytes of no known protocol. A protocol that is not `shared` is
@@ -236,6 +240,7 @@ class Protocol:
     sections: Callable[[], Sequence[Section]] | None = None
     remote_ends: Callable[[], object] | None = None
     relatives: tuple[bytes, ...] = ()
+    settings: type[Record] | None = None
 
     def kinship(self, data: bytes) -> int:
         """Return the length of the longest prefix of other versions that the data begins with; 0 without any."""

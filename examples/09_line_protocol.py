@@ -19,9 +19,13 @@ from collections.abc import Callable, Iterable
 from typing import Final, ParamSpec
 from urllib.parse import parse_qsl, urlencode
 
+import attrs
+
 from leveret.broker import Broker, Publisher
 from leveret.client import Client
 from leveret.config.config import Config
+from leveret.config.records import Record, key
+from leveret.config.types import Duration, Whole
 from leveret.delivery import Consumer, Delivery, Window
 from leveret.errors import AccessRefused, Failure, PreconditionFailed
 from leveret.front_end import FrontEnd, Peer, Protocol
@@ -34,8 +38,14 @@ from leveret.values import Properties, Table, printed
 
 P = ParamSpec("P")
 LINE_MAX: Final = 65_536  # bytes
-LOGIN_S: Final = 10.0  # for the login
-PREFETCH: Final = 10  # unanswered messages of a subscriber
+
+
+@attrs.frozen(kw_only=True)
+class LineSettings(Record):
+    """The table `[protocols.line]`."""
+
+    login_timeout: float = key(Duration(1, 60), "How long a client may take to log in.", 10.0)
+    prefetch: int = key(Whole(1, 1000), "How many messages a subscriber has that it has not answered.", 10)
 
 
 class LineEncoding(Encoding):
@@ -61,7 +71,7 @@ class Subscription(Consumer):
     """A consumer for one SUB: the queue's deliveries go to the connection."""
 
     def __init__(self, connection: LineConnection, queue: Queue) -> None:
-        super().__init__(queue, settled=False, credit=PREFETCH, window=Window())
+        super().__init__(queue, settled=False, credit=connection.settings.prefetch, window=Window())
         self.connection = connection
 
     def room(self) -> int:
@@ -75,8 +85,8 @@ class Subscription(Consumer):
         self.connection.say(f"GONE {self.queue.name}")
 
     def facts(self) -> ConsumerFacts:
-        peer = self.connection.peer
-        return ConsumerFacts(tag=self.queue.name, connection=peer.name, channel=1, prefetch=PREFETCH)
+        peer, prefetch = self.connection.peer, self.connection.settings.prefetch
+        return ConsumerFacts(tag=self.queue.name, connection=peer.name, channel=1, prefetch=prefetch)
 
 
 class LineConnection(FrontEnd, Publisher):
@@ -85,7 +95,8 @@ class LineConnection(FrontEnd, Publisher):
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
         self.broker, self.outbox, self.peer = broker, outbox, peer
         self.client: Client | None = None  # set by the login
-        self.login_until = now + LOGIN_S
+        self.settings = config.protocols.of("line", LineSettings)
+        self.login_until = now + self.settings.login_timeout
         self.is_stranger = True  # until its user is known
         self.unread = b""  # the beginning of a line
         self.lines: deque[bytes] = deque()  # wait for the end of the login
@@ -285,7 +296,11 @@ COMMANDS: Final[dict[bytes, Callable[[LineConnection, Client, bytes], None]]] = 
 }
 
 PROTOCOL: Final = Protocol(
-    name="line", first_bytes=(b"LINE ",), factory=LineConnection, encoding=lambda: ENCODING
+    name="line",
+    first_bytes=(b"LINE ",),
+    factory=LineConnection,
+    encoding=lambda: ENCODING,
+    settings=LineSettings,
 )
 
 

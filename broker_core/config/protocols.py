@@ -7,15 +7,17 @@ from typing import Final
 
 import attrs
 
-from leveret.config.records import Record, RecordOf, key
+from leveret.config.records import R, Record, RecordOf, key, keys_of
 from leveret.config.types import (
     FREE_TABLE,
     GIB,
     KIB,
     MIB,
+    REFUSED,
     Flag,
     ListOf,
     Octets,
+    Place,
     Problem,
     TableOf,
     Text,
@@ -222,6 +224,30 @@ class ProtocolsSettings(Record):
             "amqp010": self.amqp010.enabled,
         }
         return ours[name] if name in ours else self.others.get(name, {}).get("enabled", True) is True
+
+    def of(self, name: str, record: type[R]) -> R:
+        """Return the settings of a protocol that declares them (`Protocol.settings`), with defaults: some 10 us.
+
+        Raises ValueError for settings that a start would have refused.
+        """
+        problems: list[Problem] = []
+        found = self._read(name, record, problems)
+        if problems or found is None:
+            raise ValueError("; ".join(map(str, problems)))
+        return found
+
+    def problems(self, name: str, record: type[Record]) -> list[Problem]:
+        """Return what is wrong in the table of a protocol that declares its settings."""
+        problems: list[Problem] = []
+        self._read(name, record, problems)
+        return problems
+
+    def _read(self, name: str, record: type[R], problems: list[Problem]) -> R | None:
+        table = self.others.get(name, {})
+        if "enabled" not in keys_of(record):  # it is every protocol's, and has been read
+            table = {key: value for key, value in table.items() if key != "enabled"}
+        found = RecordOf(record).read(table, Place(problems, "protocols").at(name))
+        return None if found is REFUSED else found
 
     def contradictions(self) -> Iterator[Problem]:
         for name, table in self.others.items():

@@ -158,6 +158,7 @@ class NodeAdmin(Operations):
             )
         try:
             new = self._reread()
+            assembly.check_protocols(new, self._plugins.protocols)
         except ConfigError as failure:
             log.error("configuration not reloaded: %s", "; ".join(map(str, failure.problems)))
             return Reloaded(problems=tuple(str(problem) for problem in failure.problems))

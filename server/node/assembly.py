@@ -681,6 +681,18 @@ def _websocket_rules(
     return WebSocketRules(ListenerRules(inside), entry.websocket_origins, entry.address.host, beside_http)
 
 
+def check_protocols(config: Config, known: Mapping[str, Protocol]) -> None:
+    """Raise ConfigError if protocols of plug-ins do not accept their settings."""
+    problems = [
+        problem
+        for name, protocol in known.items()
+        if protocol.settings is not None and name in config.protocols.others
+        for problem in config.protocols.problems(name, protocol.settings)
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
 def protocol_warnings(config: Config, known: Mapping[str, Protocol]) -> list[str]:
     """Return the warnings of tables for protocols that no plug-in brings."""
     return [

@@ -165,6 +165,7 @@ class Node(Batches):
         """Build the broker with its plug-ins, and fill it from the store and the configuration."""
         self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
         self._plugins.load()
+        assembly.check_protocols(self.config, self._plugins.protocols)
         self.broker = assembly.broker(self.config, self._plugins.exchange_types, self._clock)
         self.broker.queue_arguments = queue_arguments_of(self._plugins.protocols.values())
         warnings = assembly.protocol_warnings(self.config, self._plugins.protocols)

@@ -24,6 +24,7 @@ from leveret.front_end import queue_arguments_of
 from leveret.server.node import logs
 from leveret.server.node.assembly import (
     Read,
+    check_protocols,
     entrance_of,
     entries,
     intercept,
@@ -67,6 +68,7 @@ def findings(config: Config, refused: Sequence[Problem] = ()) -> tuple[list[Prob
     warnings = [*protocol_warnings(config, plugins.protocols), *mechanism_warnings(config)]
     rehearsed.notices.tell = warnings.append
     steps: list[Callable[[], object]] = [
+        partial(check_protocols, config, plugins.protocols),
         partial(populate, rehearsed, tried, files),
         partial(intercept, rehearsed, config, plugins),
         lambda: warnings.extend(logs.check(config.log)),
