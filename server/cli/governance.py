@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.server.cli.api_commands import (
     asking_part,
+    confirmed,
     confirming,
     say,
     say_with_warnings,
@@ -18,9 +19,9 @@ from leveret.server.cli.api_commands import (
     warnings_of,
 )
 from leveret.server.cli.command_parser import Actions, Add, Environ, header, parts_of, virtual_host
-from leveret.server.cli.exit_codes import DONE
+from leveret.server.cli.exit_codes import DONE, REFUSED
 from leveret.server.cli.lists import list_things, pattern
-from leveret.server.cli.objects import delete_user
+from leveret.server.cli.objects import delete_user, facts
 
 if TYPE_CHECKING:
     from leveret.server.cli.api import Api
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 POLICY_EXAMPLES: Final = """\
 examples:
   leveret policy set bounded '^orders\\.' --set max-length=1000 --set overflow=reject-publish --apply-to queues
-  leveret policy clear bounded
+  leveret policy clear bounded --yes
 
 Values are written as in a TOML file: 2, true; anything else is text.
 """
@@ -44,7 +45,7 @@ the command itself.
 PERMISSION_EXAMPLES: Final = """\
 examples:
   leveret permission set shop --configure '^shop\\.' --write '^shop\\.' --read '^shop\\.'
-  leveret permission clear shop --vhost /prod
+  leveret permission clear shop --vhost /prod --yes
 """
 LIMIT_EXAMPLES: Final = """\
 examples:
@@ -73,6 +74,7 @@ def add_policies(section: str, text: str, parser: argparse.ArgumentParser, envir
     setting.add_argument("--priority", type=int, default=0, help="of several that match, the highest holds")
     clearing = asking_part(actions, environ, "clear", partial(clear_policy, section), f"Clear {text}.")
     clearing.add_argument("name", metavar="NAME")
+    confirming(clearing)
     for part in (setting, clearing):
         virtual_host(part)
     _listing(actions, environ, section)
@@ -104,6 +106,7 @@ def add_permission(parser: argparse.ArgumentParser, environ: Environ) -> None:
     text = "Set the names that a user may configure, write and read."
     setting = asking_part(actions, environ, "set", set_permission, text, PERMISSION_EXAMPLES)
     clearing = asking_part(actions, environ, "clear", clear_permission, "Remove a user's permissions.")
+    confirming(clearing)
     for part in (setting, clearing):
         part.add_argument("name", metavar="USER")
         virtual_host(part)
@@ -157,6 +160,10 @@ def set_policy(section: str, options: argparse.Namespace, api: Api) -> int:
 def clear_policy(section: str, options: argparse.Namespace, api: Api) -> int:
     from leveret.server.cli.api import SINGULAR, path
 
+    facts(api, section, options.vhost, options.name)
+    fact = f"This clears {SINGULAR[section]} '{options.name}' in vhost '{options.vhost}'."
+    if not confirmed(options, fact, "Go on?"):
+        return REFUSED
     api.delete(path(section, options.vhost, options.name))
     say(options, {"deleted": options.name}, f"{SINGULAR[section]} '{options.name}' is cleared")
     return DONE
@@ -248,6 +255,10 @@ def set_permission(options: argparse.Namespace, api: Api) -> int:
 def clear_permission(options: argparse.Namespace, api: Api) -> int:
     from leveret.server.cli.api import path
 
+    facts(api, "permissions", options.vhost, options.name)
+    fact = f"This removes the permissions of user '{options.name}' in vhost '{options.vhost}'."
+    if not confirmed(options, fact, "Go on?"):
+        return REFUSED
     api.delete(path("permissions", options.vhost, options.name))
     told = {"user": options.name, "vhost": options.vhost}
     say(options, told, f"user '{options.name}' has no permissions in vhost '{options.vhost}'")

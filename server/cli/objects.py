@@ -100,6 +100,7 @@ def add_bind(parser: argparse.ArgumentParser, environ: Environ) -> None:
 def add_unbind(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(unbind), BIND_EXAMPLES.replace("leveret bind", "leveret unbind"))
     _ends(parser)
+    confirming(parser)
 
 
 def add_close(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -309,6 +310,9 @@ def unbind(options: argparse.Namespace, api: Api) -> int:
             f"'{options.source}' has no binding to {options.to} '{options.destination}' with the key '{options.key}'"
             " and these arguments; `leveret list bindings` shows the bindings"
         )
+    fact = f"'{options.source}' will not route to {options.to} '{options.destination}' by the key '{options.key}'."
+    if not confirmed(options, fact, "Remove the binding?"):
+        return REFUSED
     api.delete(path(*ends, name))
     say(options, _told(options), f"the binding of '{options.source}' is removed")
     return DONE

@@ -103,6 +103,7 @@ def add_branches(parser: argparse.ArgumentParser, environ: Environ) -> None:
     for command, asking in group(parser, environ, parts):
         if command is not list_branches:
             asking.add_argument("xid", metavar="XID", help="as `list` names it")
+            confirming(asking)
 
 
 def status(options: argparse.Namespace, environ: Environ) -> int:
@@ -183,15 +184,22 @@ def list_branches(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def commit_branch(options: argparse.Namespace, environ: Environ) -> int:
-    return asked(options, environ, "POST", _branches(options.vhost, options.xid, "commit"))
+    return _decided(options, environ, "commits", "POST", "commit")
 
 
 def roll_back_branch(options: argparse.Namespace, environ: Environ) -> int:
-    return asked(options, environ, "POST", _branches(options.vhost, options.xid, "rollback"))
+    return _decided(options, environ, "rolls back", "POST", "rollback")
 
 
 def forget_branch(options: argparse.Namespace, environ: Environ) -> int:
-    return asked(options, environ, "DELETE", _branches(options.vhost, options.xid))
+    return _decided(options, environ, "forgets the outcome of", "DELETE")
+
+
+def _decided(options: argparse.Namespace, environ: Environ, verb: str, method: str, *below: str) -> int:
+    fact = f"This {verb} branch '{options.xid}' in vhost '{options.vhost}', which cannot be taken back."
+    if not confirmed(options, fact, "Go on?"):
+        return REFUSED
+    return asked(options, environ, method, _branches(options.vhost, options.xid, *below))
 
 
 def _branches(*names: str) -> str:

@@ -103,12 +103,50 @@ def test_without_a_terminal_nothing_is_lost_unless_that_is_said(node: Node, caps
     assert "q" in node.host.queues
 
 
-DESTROYING = {"delayed", "forget-ids", "purge"}
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (
+            ["unbind", "amq.direct", "q", "--key", "k"],
+            "'amq.direct' will not route to queue 'q' by the key 'k'.",
+        ),
+        (["policy", "clear", "p"], "This clears policy 'p' in vhost '/'."),
+        (["permission", "clear", "guest"], "This removes the permissions of user 'guest' in vhost '/'."),
+    ],
+)
+def test_without_a_terminal_nothing_is_removed_unless_that_is_said(
+    node: Node, capsys: Captured, words: list[str], fact: str
+):
+    node.host.declare_queue("q")
+    said(node, capsys, "bind", "amq.direct", "q", "--key", "k")
+    said(node, capsys, "policy", "set", "p", "^q", "--set", "max-length=5")
+    assert node.run(*words) == cli.REFUSED
+    told = capsys.readouterr().err
+    assert told.startswith(f"leveret: {fact}")
+    assert "Nothing was changed: there is no terminal to ask at" in told
+    assert "p" in said(node, capsys, "list", "policies")
+    assert "amq.direct" in said(node, capsys, "list", "bindings")
+
+
+@pytest.mark.parametrize(
+    ("verb", "fact"),
+    [("commit", "commits"), ("rollback", "rolls back"), ("forget", "forgets the outcome of")],
+)
+def test_without_a_terminal_no_branch_is_decided_unless_that_is_said(verb: str, fact: str, capsys: Captured):
+    assert cli.main(["branches", verb, "1:61", "--url", "http://127.0.0.1:9"], {}) == cli.REFUSED
+    told = capsys.readouterr().err
+    assert told.startswith(f"leveret: This {fact} branch '1:61' in vhost '/', which cannot be taken back.")
+    assert cli.main(["branches", verb, "1:61", "--url", "http://127.0.0.1:9", "--yes"], {}) == cli.UNREACHABLE
+
+
+DESTROYING = {"delayed", "forget-ids", "purge", "unbind", "commit", "rollback", "forget"}
+CLEARED = {"policy", "operator-policy", "permission"}
 
 
 def test_every_command_that_destroys_can_be_told_not_to_ask():
     for words, parser in commands_with_parsers():
-        if DESTROYING & set(words) or any(word.startswith("delete") for word in words):
+        destroys = DESTROYING & set(words) or any(word.startswith("delete") for word in words)
+        if words[0] != "logins" and (destroys or ("clear" in words and CLEARED & set(words))):
             assert "--yes" in parser.format_help(), words
 
 
@@ -300,8 +338,8 @@ def test_exchanges_lead_to_queues_and_exchanges_and_no_more(node: Node, capsys: 
     ]
     assert node.run("unbind", "x", "q") == cli.REFUSED
     assert "with the key ''" in capsys.readouterr().err
-    said(node, capsys, "unbind", "x", "q", "--argument", "kind=invoice", "--argument", "copies=2")
-    said(node, capsys, "unbind", "amq.topic", "x", "--to", "exchange", "--key", "a.#")
+    said(node, capsys, "unbind", "x", "q", "--argument", "kind=invoice", "--argument", "copies=2", "--yes")
+    said(node, capsys, "unbind", "amq.topic", "x", "--to", "exchange", "--key", "a.#", "--yes")
     assert [row["source"] for row in rows(node, capsys, "bindings")] == [""]
 
 
@@ -457,7 +495,7 @@ def test_policies_of_both_kinds_are_set_listed_and_cleared(node: Node, capsys: C
         (row,) = rows(node, capsys, listed)
         assert (row["name"], row["pattern"], row["definition"]) == ("p", "^q", {"max-length": 5})
         assert "max-length=5" in said(node, capsys, kind, "list")
-        said(node, capsys, kind, "clear", "p")
+        said(node, capsys, kind, "clear", "p", "--yes")
         assert rows(node, capsys, listed) == []
 
 
@@ -509,7 +547,7 @@ def test_permissions_are_none_unless_they_are_said(node: Node, capsys: Captured)
     said(node, capsys, "permission", "set", "shop", "--read", "^q")
     (row,) = [row for row in rows(node, capsys, "permissions") if row["user"] == "shop"]
     assert (row["configure"], row["write"], row["read"]) == ("^$", "^$", "^q")
-    said(node, capsys, "permission", "clear", "shop")
+    said(node, capsys, "permission", "clear", "shop", "--yes")
     assert "shop" not in said(node, capsys, "permission", "list")
 
 
