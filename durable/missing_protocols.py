@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.arguments.names import counted
@@ -31,7 +32,9 @@ NAMED_MAX: Final = 10  # queues in a warning
 
 Found: TypeAlias = "Counter[tuple[str, int]]"
 """How many messages there are, by protocol and number of the holder."""
-Job: TypeAlias = "Callable[[Reader], Found]"
+Row: TypeAlias = "tuple[int, str, int]"
+"""A message of a queue: its number in the store, its protocol, and the number of its holder."""
+Job: TypeAlias = "Callable[[Reader], Found | list[Row]]"
 
 
 class MissingProtocols:
@@ -66,8 +69,11 @@ class MissingProtocols:
             self._tell()
             return
 
-        def read(found: Found | Exception) -> None:
-            if isinstance(found, Counter):
+        def read(found: Found | list[Row] | Exception) -> None:
+            if isinstance(found, list):
+                needs = self._journal.known.needs
+                self._found.update((name, holder) for number, name, holder in found if needs(number))
+            elif isinstance(found, Counter):
                 self._found.update(found)
             elif not isinstance(found, DamagedError):  # damage is told when a consumer wants the messages
                 self._journal.reading_failed(found)
@@ -81,31 +87,30 @@ class MissingProtocols:
         known = self._journal.known
         number = known.oldest
         while number and (state := known.after(number - 1)) is not None:
-            yield lambda reader, first=state.first: self._in_chunk(reader, first)  # type: ignore[misc]
+            yield partial(self._in_chunk, state.first, state.last)
             number = state.last + 1
         for span in self._spans:
             offset = span.first
             while offset < span.next:
                 ends: list[int] = []
-                yield lambda reader, at=offset, span=span, ends=ends: self._in_blocks(reader, span, at, ends)  # type: ignore[misc]
+                yield partial(self._in_blocks, span, offset, ends)
                 if not ends:
                     break
                 offset = ends[-1]
 
-    def _in_chunk(self, reader: Reader, first: int) -> Found:
-        """Count the messages of a chunk that are still needed. Raises DamagedError."""
-        found: Found = Counter()
+    def _in_chunk(self, first: int, last: int, reader: Reader) -> list[Row]:
+        """Return the messages of a chunk, which may be merged with others by now. Raises DamagedError."""
         at, entries = reader.find(first)
         columns = chunk.read(entries)
         octets = reader.messages(at, 0, columns.ends[-1])
         names = [chunk.protocol_of(octets, columns.begin(record)) for record in range(len(columns.ends))]
-        for place, number in enumerate(columns.numbers):
-            name = names[columns.records[place]]
-            if name in self._missing and self._journal.known.needs(number):
-                found[name, columns.queues[place]] += 1
-        return found
+        return [
+            (number, name, columns.queues[place])
+            for place, number in enumerate(columns.numbers)
+            if first <= number <= last and (name := names[columns.records[place]]) in self._missing
+        ]
 
-    def _in_blocks(self, reader: Reader, span: Span, offset: int, ends: list[int]) -> Found:
+    def _in_blocks(self, span: Span, offset: int, ends: list[int], reader: Reader) -> Found:
         """Count the messages of some blocks; `ends` gets the offset after them. Raises DamagedError."""
         found: Found = Counter()
         octets = reader.blocks(span.stream, span.first, offset, span.next, BLOCKS_OCTETS)
@@ -140,8 +145,8 @@ class MissingProtocols:
             if len(numbers) > NAMED_MAX:
                 shown.append(f"and more in {len(numbers) - NAMED_MAX} others")
             log.warning(
-                "the protocol '%s' is not installed, and %s of it wait in the store: %s; they are not delivered until"
-                " it is there again, which came from %s",
+                "the protocol '%s' is not installed, of which the store has %s: %s; not delivered until it is there again,"
+                " which came from %s",
                 name,
                 counted(sum(numbers.values()), "message"),
                 ", ".join(shown),

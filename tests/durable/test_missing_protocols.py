@@ -68,9 +68,9 @@ def test_the_start_tells_once_what_is_missing_how_much_waits_for_it_and_where_it
 ) -> None:
     started(store, with_line=False)
     assert told(caplog) == [
-        "the protocol 'line' is not installed, and 5 messages of it wait in the store: 2 in queue 'q' in vhost '/',"
-        " 1 in queue 'other' in vhost '/', 2 in queue 's' in vhost '/'; they are not delivered until it is there"
-        " again, which came from the package leveret-line"
+        "the protocol 'line' is not installed, of which the store has 5 messages: 2 in queue 'q' in vhost '/', 1 in"
+        " queue 'other' in vhost '/', 2 in queue 's' in vhost '/'; not delivered until it is there again, which came"
+        " from the package leveret-line"
     ]
 
 
@@ -133,3 +133,38 @@ def test_a_protocol_of_which_nothing_waits_is_forgotten(
     without = started(site.store.reopened(), with_line=False)
     assert told(caplog) == []
     assert '["protocol","line"]' not in dict(without.store.reopened().objects())
+
+
+def test_what_was_settled_before_it_was_counted_is_not_told(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = started(store, with_line=True)
+    for name in ("other", "s"):
+        site.host.delete_queue(site.host.queues[name])
+    consumer = FakeConsumer(site.host.queues["q"])
+    site.settle()
+    consumer.accept(consumer.got[0])
+    site.settle()
+    started(site.store.reopened(), with_line=False)
+    (line,) = told(caplog)
+    assert "the store has 1 message: 1 in queue 'q' in vhost '/';" in line
+
+
+@pytest.mark.parametrize("ended", ["purged", "deleted"])
+def test_they_go_with_what_is_purged_and_with_their_queue(
+    store: MemoryStore, ended: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = started(store, with_line=False)
+    queue = site.host.queues["q"]
+    FakeConsumer(queue).leave()
+    site.settle()
+    if ended == "purged":
+        queue.purge()
+    else:
+        site.host.delete_queue(queue)
+    site.settle()
+    caplog.clear()
+    started(site.store.reopened(), with_line=False)
+    (line,) = told(caplog)
+    assert "queue 'q'" not in line
+    assert "1 in queue 'other'" in line
