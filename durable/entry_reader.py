@@ -50,6 +50,7 @@ class EntryReader(Durability):
         self._encodings = encodings
         # By description: holders with messages of a protocol that is not installed, as far as the log has told.
         self.missing_told: set[tuple[str, str]] = set()
+        self._to_tell: list[tuple[str, str]] | None = None  # those found while all are counted
 
     @abstractmethod
     def reading_failed(self, error: Exception) -> None:
@@ -141,7 +142,9 @@ class EntryReader(Durability):
     def tell_missing(self, described: str, protocols: Iterable[str]) -> None:
         """Log once that a holder has messages of protocols that are not installed."""
         for name in protocols:
-            if (described, name) not in self.missing_told:
+            if self._to_tell is not None:
+                self._to_tell.append((described, name))
+            elif (described, name) not in self.missing_told:
                 self.missing_told.add((described, name))
                 log.warning(
                     "%s has messages of the protocol '%s', which is not installed: they are not delivered, and stay"
@@ -149,6 +152,16 @@ class EntryReader(Durability):
                     described,
                     name,
                 )
+
+    def tell_missing_later(self) -> None:
+        """Log none of that until `tell_missing_now`: all such messages are counted."""
+        self._to_tell = []
+
+    def tell_missing_now(self) -> None:
+        """Log what was found meanwhile and is not told yet."""
+        found, self._to_tell = self._to_tell or [], None
+        for described, name in found:
+            self.tell_missing(described, [name])
 
     def missed(self, holder: Holder, page: Page, stored: Sequence[Stored]) -> None:
         if numbers := self._needed(page, [row[0] for row in stored]):

@@ -61,12 +61,14 @@ class MissingProtocols:
     def count(self) -> None:
         """Have the messages counted, if any protocol is missing. Called when the journal has started."""
         if self._missing:
+            self._journal.tell_missing_later()
             self._go_on(self._jobs())
 
     def _go_on(self, jobs: Iterator[Job]) -> None:
         job = next(jobs, None)
         if job is None:
             self._tell()
+            self._journal.tell_missing_now()
             return
 
         def read(found: Found | list[Row] | Exception) -> None:
@@ -145,8 +147,8 @@ class MissingProtocols:
             if len(numbers) > NAMED_MAX:
                 shown.append(f"and more in {len(numbers) - NAMED_MAX} others")
             log.warning(
-                "the protocol '%s' is not installed, of which the store has %s: %s; not delivered until it is there again,"
-                " which came from %s",
+                "the protocol '%s' is not installed, of which the store has %s: %s; not delivered until it is there"
+                " again, which came from %s",
                 name,
                 counted(sum(numbers.values()), "message"),
                 ", ".join(shown),

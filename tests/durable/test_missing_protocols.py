@@ -91,6 +91,20 @@ def test_consumers_get_the_others_and_the_log_tells_nothing_more(
     assert told(caplog) == []
 
 
+def test_a_consumer_that_comes_before_all_are_counted_is_not_told_apart(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(store)
+    site.journal._encodings = {n: make for n, make in site.broker.encodings.items() if n != "line"}
+    missing = MissingProtocols(site.broker, site.journal, site.catalogue.protocols, {})
+    site.journal.tell_missing_later()
+    FakeConsumer(site.host.queues["q"])
+    site.settle()
+    assert told(caplog) == []
+    missing.count()
+    assert [line.partition(",")[0] for line in told(caplog)] == ["the protocol 'line' is not installed"]
+
+
 def test_the_log_tells_a_queue_once_where_the_start_did_not_know(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
