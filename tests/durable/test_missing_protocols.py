@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from leveret.durable.missing_protocols import MissingProtocols
+from leveret.durable.store import chunk
 from leveret.durable.store.memory import MemoryStore
 from leveret.message import Facts, Message
 from leveret.testing.fakes import FakeEncoding
@@ -29,6 +30,7 @@ LINE = LineEncoding(Properties())
 
 def started(store: MemoryStore | None = None, *, with_line: bool) -> Site:
     """A start of a node, with that protocol or without it."""
+    chunk.parsed.clear()  # a process that has read such messages knows their encoding
     site = Site(store)
     encodings = {name: make for name, make in site.broker.encodings.items() if name != "line"}
     site.journal._encodings = {**encodings, "line": lambda: LINE} if with_line else encodings
@@ -94,6 +96,7 @@ def test_consumers_get_the_others_and_the_log_tells_nothing_more(
 def test_a_consumer_that_comes_before_all_are_counted_is_not_told_apart(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
+    chunk.parsed.clear()
     site = Site(store)
     site.journal._encodings = {n: make for n, make in site.broker.encodings.items() if n != "line"}
     missing = MissingProtocols(site.broker, site.journal, site.catalogue.protocols, {})

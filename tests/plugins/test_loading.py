@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -349,3 +350,28 @@ def test_the_shipped_types_can_be_copied_into_a_folder_and_edited_there(tmp_path
     bench.publish("1500", {"x-delay": 1500})
     bench.advance(3)
     assert [message.key for message in queue.messages] == ["1000", "1500", "2000", "3000"]
+
+
+# where protocols come from
+
+
+def test_the_source_of_a_protocol_is_its_package_or_its_file_and_those_that_come_along_have_none(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "line.py").write_text(
+        "from leveret.front_end import Protocol\n"
+        "PROTOCOL = Protocol(name='line', first_bytes=(b'LINE ',), factory=print)\n"
+    )
+    plugins = Plugins([tmp_path])
+    plugins.load()
+    assert plugins.protocol_sources() == {"line": str(tmp_path / "line.py")}
+    package = SimpleNamespace(name="leveret-mqtt", version="1.0")
+    (entry,) = installed(("leveret.protocols", "mqtt", f"{__name__}:MQTT"))("leveret.protocols")
+    plugins = Plugins(
+        entry_points=lambda group: [entry._for(package)] if group == "leveret.protocols" else []  # type: ignore[attr-defined]
+    )
+    plugins.load()
+    assert plugins.protocol_sources() == {"mqtt": "the package leveret-mqtt"}
+
+
+MQTT = Protocol(name="mqtt", first_bytes=(b"\x10",), factory=lambda *given: None)  # type: ignore[arg-type, return-value]
