@@ -7,11 +7,12 @@ The files are real ones, in a folder in memory. Beside them the disk remembers o
 the writes since. `cut_at` ends the machine or the process in the middle of some operation:
 
 * a process that is killed leaves its files as they are, with the same writes unsafe;
-* a power cut keeps what is safe, and of every other write some sectors of 512 bytes, whichever; names that were made or
-  deleted since their folder was synced are there or not.
+* a power cut keeps what is safe, and of every other write some sectors of 512 bytes, whichever; a file may have its new
+  size all the same, with zeros in it; names that were made or deleted since their folder was synced are there or not.
 
-A sync that fails has written nothing, and the next one that succeeds does not write what this one should have (as Linux
-does). Everything is decided by one generator.
+A disk that lies says of some syncs that all is safe, and has done nothing. A sync that fails has written nothing, and
+the next one that succeeds does not write what this one should have (as Linux does). Everything is decided by one
+generator.
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ class Kept:
         for change in self.changes:  # in their order: what is doomed may have been written over since
             change.is_safe = not change.is_doomed
 
-    def after_a_cut(self, random: Random) -> bytes | None:
-        """Return what a power cut leaves; None: no file."""
+    def after_a_cut(self, random: Random, has_size: bool) -> bytes | None:
+        """Return what a power cut leaves; None: no file. `has_size`: its size is safe, if it is there."""
         if self.is_gone and random.random() < 0.5:
             return None
         if not self.is_named and random.random() < 0.5:
             return None
         left, share = bytearray(self.safe), random.choice((0.0, 0.5, 0.9, 1.0))
+        size = len(self.safe)
         for change in self.changes:
             if change.is_safe:
                 applied(left, change)
@@ -79,13 +81,17 @@ class Kept:
             if change.octets is None:
                 if random.random() < share:
                     applied(left, change)
+                size = len(left)
                 continue
             at, end = change.at, change.at + len(change.octets)
+            size = max(size, end)
             while at < end:
                 until = min(end, (at // SECTOR + 1) * SECTOR)
                 if random.random() < share:
                     applied(left, Change(at, change.octets[at - change.at : until - change.at]))
                 at = until
+        if has_size:
+            left.extend(bytes(max(0, size - len(left))))
         return bytes(left)
 
 
@@ -110,6 +116,9 @@ class SimulatedDisk:
         self.no_files = False  # nothing can be opened
         self.sync_errors = 0  # so many syncs, or writes, fail from now on
         self.write_errors = 0
+        self.lies: Callable[[], bool] = lambda: (
+            False
+        )  # whether a sync says that all is safe, and has done nothing
         self._kept: dict[str, Kept] = {}
         self._cut_at = 0
         self._is_power = False
@@ -173,7 +182,7 @@ class SimulatedDisk:
                 image[str(file.relative_to(self.folder))] = file.read_bytes(), copy
             return image
         for name, kept in sorted(self._kept.items()):
-            octets = kept.after_a_cut(self.random)
+            octets = kept.after_a_cut(self.random, has_size=self.operations % 3 == 0)
             if octets is not None:
                 image[str(Path(name).relative_to(self.folder))] = (
                     octets,
@@ -226,6 +235,8 @@ class SimulatedDisk:
                 change.is_doomed = not change.is_safe
             return False
         self._done()  # a cut before it
+        if self.lies():
+            return True
         kept.sync()
         kept.is_named = kept.is_named or with_name
         self._done()
@@ -233,6 +244,8 @@ class SimulatedDisk:
 
     def folder_synced(self, folder: str) -> None:
         self._done()
+        if self.lies():
+            return
         for name, kept in list(self._kept.items()):
             if os.path.dirname(name) == folder:
                 kept.is_named = True
