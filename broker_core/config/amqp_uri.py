@@ -16,9 +16,11 @@ from leveret.errors import PreconditionFailed
 
 HIDDEN: Final = "***"
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
-# As much as may be a password, which people do not always escape; and that of a key file.
+# As much as may be a password, which people do not always escape.
 PASSWORD: Final = re.compile(r"(://[^:]*:).*@", re.DOTALL)
-OPTION: Final = re.compile(r"(password=)[^&]*", re.DOTALL | re.IGNORECASE)
+# Of a URI with a mistake: what stands before a host without two slashes, or with an escaped colon; and what is no port.
+MISPLACED: Final = re.compile(r"^(?!\w+://[^:]*:)(\w*:?[/\\]*).*(?:@|%40)", re.DOTALL | re.IGNORECASE)
+NO_PORT: Final = re.compile(r"(://[^:/?#\[]*:)(?!\*\*\*@|\d*(?:[/?#]|$))[^/?#]*")
 OPTIONS: Final = (
     "auth_mechanism",
     "cacertfile",
@@ -29,6 +31,8 @@ OPTIONS: Final = (
     "server_name_indication",
     "verify",
 )
+# That of a key file, and others that are not known here.
+OPTION: Final = re.compile(rf"([?&](?!(?:{'|'.join(OPTIONS)})=)[^=&]*=)[^&]*", re.DOTALL)
 MECHANISMS: Final = {"plain": "PLAIN", "external": "EXTERNAL"}
 HEARTBEAT_S: Final = 10
 TIMEOUT_S: Final = 30.0
@@ -85,6 +89,11 @@ def hidden(text: str) -> str:
     return OPTION.sub(rf"\1{HIDDEN}", PASSWORD.sub(rf"\1{HIDDEN}@", text))
 
 
+def told(text: str) -> str:
+    """Return a URI that cannot be used, without what may be a password and does not stand where one should."""
+    return NO_PORT.sub(rf"\1{HIDDEN}", MISPLACED.sub(rf"\1{HIDDEN}@", hidden(text)))
+
+
 def is_hidden(text: str) -> bool:
     """Return whether the password in a URI is the mark that stands for one."""
     return f":{HIDDEN}@" in text
@@ -132,7 +141,7 @@ def _check_options(text: str, options: Mapping[str, str]) -> None:
 
 
 def _refused(text: str, why: str) -> PreconditionFailed:
-    return PreconditionFailed(f"the URI '{hidden(text)[:200]}' cannot be used: {why}")
+    return PreconditionFailed(f"the URI '{told(text)[:200]}' cannot be used: {why}")
 
 
 def local(virtual_host: str) -> str:

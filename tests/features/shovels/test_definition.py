@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -107,6 +108,46 @@ def test_passwords_are_hidden_and_put_back() -> None:
     assert with_passwords(shown, GOOD) == GOOD
     changed = {**shown, "dest-queue": "another"}
     assert with_passwords(changed, GOOD) == {**GOOD, "dest-queue": "another"}
+
+
+MISTAKEN = [
+    "amqp:u:canary@h",
+    "amqp:/u:canary@h",
+    "amqp//u:canary@h",
+    "amqp:\\\\u:canary@h",
+    "u:canary@h",
+    "amqp://u:canary",
+    "amqp://u:canary/v",
+    "amqps://u:canary%40h/v/w",
+    "amqp://u%3Acanary@h/a/b",
+    "amqp://u:ca/nary@h:5x",
+    "amqps://u@h?keyfile=x&passphrase=canary",
+    "amqps://u@h?certfile=x&keyfile_password=canary&verify=x",
+    "ftp://u:canary@h",
+]
+
+
+@pytest.mark.parametrize("text", MISTAKEN)
+def test_a_uri_with_a_mistake_is_told_without_what_was_meant_as_its_password(text: str) -> None:
+    with pytest.raises(PreconditionFailed) as refused:
+        uri.parse(text)
+    assert "nary" not in str(refused.value)
+    assert "***" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("amqp://u:secret@h:1/a/b", "amqp://u:***@h:1/a/b"),
+        ("amqp://h:5672/a/b", "amqp://h:5672/a/b"),
+        ("amqp://h?heartbeat=soon", "amqp://h?heartbeat=soon"),
+        ("amqp://[::1]:5672/a/b", "amqp://[::1]:5672/a/b"),
+        ("http://h/x", "http://h/x"),
+    ],
+)
+def test_what_is_wrong_with_a_uri_can_be_seen(text: str, shown: str) -> None:
+    with pytest.raises(PreconditionFailed, match=re.escape(f"'{shown}'")):
+        uri.parse(text)
 
 
 def test_a_hidden_password_of_another_uri_is_missing() -> None:
