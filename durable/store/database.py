@@ -20,6 +20,7 @@ from zlib import crc32
 import attrs
 
 from leveret.alarms import free_octets
+from leveret.durable.store import quota
 from leveret.durable.store.contract import DamagedError, NoSpaceError, StoreError
 from leveret.durable.store.folder import MESSAGES, META, BadFolder, Folder
 from leveret.durable.store.reserve import RESERVE_OCTETS
@@ -320,11 +321,11 @@ def is_damage(error: sqlite3.Error) -> bool:
     return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def failure(error: Exception, what: str) -> NoSpaceError | StoreError:
-    """Return why a commit failed; everything but lack of space is permanent."""
+def failure(error: Exception, what: str, folder: Path | None = None) -> NoSpaceError | StoreError:
+    """Return why a commit failed; everything but lack of space is permanent. `folder` may have a quota."""
     if isinstance(error, StoreError):
         return error
-    if is_want_of_room(error):
+    if is_want_of_room(error, folder):
         return NoSpaceError(f"{what}: {error}")
     if isinstance(error, sqlite3.Error) and is_damage(error):
         return StoreError(f"{what}: {error}. {REMEDY}.")
@@ -332,13 +333,18 @@ def failure(error: Exception, what: str) -> NoSpaceError | StoreError:
     return StoreError(f"{what}: {error} ({name})")
 
 
-def is_want_of_room(error: Exception) -> bool:
-    """Return whether there was no room on the disk, or in the table of open files: the same may succeed later."""
+def is_want_of_room(error: Exception, folder: Path | None = None) -> bool:
+    """Return whether there was no room on the disk, or in the table of open files: the same may succeed later.
+
+    To SQLite a write that the quota of a folder forbids is one that has failed. It takes both back in the same way.
+    """
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT) or is_want_of_files(error)
     code: int = getattr(error, "sqlite_errorcode", 0)
     # The log's index beside the database gets its room when it grows; if that fails, nothing has happened yet.
-    return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
+    if code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return True
+    return code == sqlite3.SQLITE_IOERR_WRITE and folder is not None and quota.is_used_up(folder)
 
 
 def is_want_of_files(error: BaseException | None) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -91,8 +92,6 @@ def _locked(path: Path) -> int:
         raise BadFolder(f"the data folder {path} cannot be used: {file}: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        octets = f"{os.getpid()}\n".encode()
-        os.ftruncate(lock, os.pwrite(lock, octets, 0))  # writing first, it needs no room except its own
     except OSError as error:
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         os.close(lock)
@@ -100,7 +99,18 @@ def _locked(path: Path) -> int:
             raise BadFolder(f"the data folder {path} cannot be locked: {error.strerror}") from None
         who = f"the process {holder}" if holder.isdecimal() else "another process"
         raise BadFolder(f"the data folder {path} is in use by {who}: two nodes cannot share one") from None
+    _say_whose(lock)
     return lock
+
+
+def _say_whose(lock: int) -> None:
+    """Write the number of this process into its lock, or nothing where there is no room: the lock holds without it."""
+    octets = f"{os.getpid()}\n".encode()
+    try:
+        os.ftruncate(lock, os.pwrite(lock, octets, 0))  # writing first, it needs no room except its own
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(lock, 0)
 
 
 def require(path: Path) -> None:

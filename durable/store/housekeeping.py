@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
@@ -68,6 +69,11 @@ class Housekeeping:
         self._log_octets = self._meta_octets = 0  # bytes in the logs since they were copied; about
         self._trickled_at = 0.0
         self.shrinks = True  # whether free pages are given back
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self._drain.folder
 
     def start(self) -> None:
         """Allocate the reserves, and count the room."""
@@ -222,7 +228,7 @@ class Housekeeping:
         try:
             return copied(database)
         except sqlite3.Error as error:
-            if not (is_want_of_room(error) and self._lend_to_database(database)):
+            if not (is_want_of_room(error, self.folder) and self._lend_to_database(database)):
                 raise
         return copied(database)
 
@@ -312,6 +318,6 @@ class Housekeeping:
             self.shrinks = False  # moving pages would not help
             self._log_octets = self._meta_octets = 0  # nor trying again with each commit
             return
-        why = failure(error, "the store's files cannot be maintained")
+        why = failure(error, "the store's files cannot be maintained", self.folder)
         if isinstance(why, StoreError):
             raise why from error

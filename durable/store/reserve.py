@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.alarms import disk_octets, free_octets
+from leveret.durable.store import quota
 from leveret.durable.store.syncing import write_all
 
 RESERVE: Final = "reserve"
@@ -53,6 +54,11 @@ class Reserve:
         self.is_given_up = False  # it was needed, and is not filled again
         self._borrowers: dict[Path, int] = {}  # files to which room was lent, open
 
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self._file.parent
+
     def free(self) -> int | None:
         """Return the bytes that can still be written to the disk; None: unknown."""
         try:
@@ -75,9 +81,9 @@ class Reserve:
             self.is_given_up = False
 
     def release(self) -> None:
-        """Delete the file if the disk has less room left than its size."""
+        """Delete the file if the disk has less room left than its size, or a quota leaves none."""
         free = self.free()
-        if free is not None and free < self.octets:
+        if (free is not None and free < self.octets) or quota.is_used_up(self.folder):
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)
 

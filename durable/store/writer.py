@@ -532,7 +532,7 @@ class Writer(WriterThread):
             self._roll_back()
         except sqlite3.Error as worse:
             error = worse
-        why = failure(error, "a commit could not be written")
+        why = failure(error, "a commit could not be written", self._files.folder)
         if isinstance(why, NoSpaceError):  # otherwise nothing is written any more
             self._segments.take_back()
         return why

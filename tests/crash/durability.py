@@ -78,7 +78,7 @@ def power_cuts(place: Path, count: int, chance: random.Random) -> Iterator[Round
 
 def errors(place: Path, count: int, chance: random.Random) -> Iterator[Round]:
     """In turn: nodes that have to end, and nodes that have to wait for room and go on."""
-    ending, waiting = (failing.sync_fails, failing.short_write), (failing.no_room,)
+    ending, waiting = (failing.sync_fails, failing.short_write), (failing.no_room, failing.no_quota)
     on_small_disks = (
         () if failing.why_no_small_disk(folder_in(place)) else (failing.full_disk, failing.full_start)
     )

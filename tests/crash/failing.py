@@ -128,13 +128,18 @@ def sync_fails(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Failu
     return case.failure
 
 
-def no_room(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Failure:
+def no_room(folder: Path, seed: int, program: Sequence[str] = SERVE, error: str = "ENOSPC") -> Failure:
     """Writes say ENOSPC, until publishers have been held back."""
     with failing(folder, seed, program) as case:
-        with closing(injecting(case.node, "pwrite64", "error=ENOSPC")):
+        with closing(injecting(case.node, "pwrite64", f"error={error}")):
             case.until_blocked()
         case.until_well()
     return case.failure
+
+
+def no_quota(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Failure:
+    """Writes say EDQUOT, which SQLite takes for a disk that fails, until publishers have been held back."""
+    return no_room(folder, seed, program, "EDQUOT")
 
 
 def full_disk(folder: Path, seed: int) -> Failure:

@@ -11,6 +11,7 @@ from .failing import (
     Failure,
     full_disk,
     full_start,
+    no_quota,
     no_room,
     short_write,
     small_disk,
@@ -53,6 +54,11 @@ def ended_by_itself(failure: Failure) -> None:
 def test_want_of_room_blocks_publishers_for_a_while(tmp_path: Path):
     need(why_not())
     went_on(no_room, tmp_path / "data")
+
+
+def test_a_used_up_quota_holds_publishers_back_until_there_is_room(tmp_path: Path):
+    need(why_not())
+    went_on(no_quota, tmp_path / "data")
 
 
 def test_a_full_disk_blocks_publishers_until_there_is_room(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from leveret.durable.store import database
+from leveret.durable.store import folder as folder_module
 from leveret.durable.store.folder import LOCK, MESSAGES, META, BadFolder, Folder, holder
 from leveret.durable.store.sqlite import SqliteStore
 from tests.durable.store.shelf import Found, Shelf, entries
@@ -77,6 +79,24 @@ def test_a_lock_that_says_nothing_is_one_all_the_same(tmp_path: Path):
     with pytest.raises(BadFolder, match="is in use by another process"):
         Folder(tmp_path)
     assert holder(tmp_path) == 0
+    folder.release()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_lock_that_there_is_no_room_to_sign_holds_all_the_same(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / LOCK).write_text("12345\n")
+
+    def refuse(*given: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder_module.os, "pwrite", refuse)
+        folder = Folder(tmp_path)
+    assert holder(tmp_path) == 0, "not the process before"
+    with pytest.raises(BadFolder, match="is in use by another process"):
+        Folder(tmp_path)
     folder.release()
 
 

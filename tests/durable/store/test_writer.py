@@ -9,11 +9,12 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from leveret.durable.store import chunk, commit_statement, housekeeping
+from leveret.durable.store import chunk, commit_statement, housekeeping, quota
 from leveret.durable.store import folder as folder_module
 from leveret.durable.store.contract import Chunk, DamagedError, NoSpaceError, StoreError
 from leveret.durable.store.database import PAGE_OCTETS
@@ -128,6 +129,43 @@ COLUMNS: dict[str, object] = {
     "marks": {3: 4},
     "dropped": [1],
 }
+
+
+# A quota.
+
+NO_WRITE = (sqlite3.SQLITE_IOERR_WRITE, "disk I/O error")
+
+
+@pytest.mark.parametrize("word", ["insert", "wal_checkpoint"])
+@pytest.mark.parametrize("is_used_up", [True, False])
+def test_a_write_that_a_quota_forbids_is_one_without_room_and_another_ends_the_store(
+    disk: Disk, word: str, is_used_up: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(quota, "is_used_up", lambda folder: is_used_up)
+    disk.strike(NO_WRITE, word=word)
+    if word == "insert":
+        told = disk.shelf.commit(objects={"a": "2"}, chunks=[entries(4, b"new")])
+        assert isinstance(told, NoSpaceError if is_used_up else StoreError)
+    else:
+        files = disk.shelf.store._writer._files  # type: ignore[attr-defined]
+        with pytest.raises(StoreError) if not is_used_up else nullcontext():
+            files.copy_logs()
+    disk.strike(NO_WRITE)
+    if is_used_up:
+        assert disk.shelf.commit(chunks=[entries(5, b"newer")]) == disk.shelf.told[-1]
+        assert isinstance(disk.shelf.told[-1], int)
+
+
+def test_a_folder_that_can_be_written_has_no_used_up_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert not quota.is_used_up(tmp_path)
+    assert not quota.is_used_up(tmp_path / "missing")
+
+    def refuse(*given: object) -> int:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(quota.os, "pwrite", refuse)
+    assert quota.is_used_up(tmp_path)
+    assert [*tmp_path.iterdir()] == []
 
 
 # Files that somebody deletes.
