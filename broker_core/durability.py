@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -116,6 +116,35 @@ class ArrivalTimes(Protocol):
 
     def of(self, number: int) -> int | None:
         """Return the time in milliseconds since 1970; None if it is not known."""
+
+
+class AbsentEntries(Protocol):
+    """The entries of a holder that consumers have not answered, and that are on disk only (`queues/absent.py`)."""
+
+    messages: int
+    octets: int  # of their bodies
+
+    @property
+    def answers(self) -> int:
+        """The number of answers that wait for their entries."""
+
+    def accepted(self, entries: Iterable[Any]) -> None:
+        """Count off those that are on disk only. Called before they are accepted."""
+
+    def is_gone(self, entry: Any) -> bool:
+        """Return whether an entry is on disk only, and count it off: its holder is deleted."""
+
+    def delays(self, entry: Any, answer: Callable[[Any], None]) -> bool:
+        """Return whether an answer has to wait; then it is given later, after those that came before it."""
+
+    def bring(self, entries: Iterable[Any]) -> None:
+        """Read entries at once. Those that cannot be read stay away."""
+
+    def give_up(self) -> None:
+        """Drop the entries whose answers wait: their holder is deleted, and its messages with it."""
+
+    def marked(self) -> Iterable[tuple[int, int]]:
+        """Yield number and failed attempts of each entry that is on its way back to the holder."""
 
 
 class UnreadableHolders(Protocol):

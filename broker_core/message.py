@@ -375,3 +375,27 @@ class Message:
     def headers(self) -> Table:
         """The application headers, decoded on each call."""
         return self.encoding.headers(self.properties) if self.facts.has_headers else {}
+
+
+@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
+class AbsentMessage(Message):
+    """A message whose properties and body are on disk only: to read them is an AttributeError (`queues/absent.py`)."""
+
+    __slots__ = ()
+
+    def __init__(self, message: Message) -> None:
+        self.encoding = message.encoding
+        self.exchange = message.exchange
+        self.key = message.key
+        self.facts = message.facts
+        self.size = message.size
+
+    def stands_for(self, message: Message) -> bool:
+        """Return whether all that this one tells is true of another message, too."""
+        return (
+            self.size == message.size
+            and self.facts.is_like(message.facts)
+            and self.key == message.key
+            and self.exchange == message.exchange
+            and self.encoding is message.encoding
+        )

@@ -472,7 +472,7 @@ class VirtualHost(Traced):
         if if_unused and queue.in_use:
             raise PreconditionFailed(f"{queue.described} in use")
         held = 0 if queue.dead_letters is None else queue.dead_letters.count
-        if if_empty and (queue.ready or queue.delayed or queue.unreadable or held):
+        if if_empty and (queue.ready or queue.returning or queue.delayed or queue.unreadable or held):
             raise PreconditionFailed(f"{queue.described} not empty")
         count = queue.ready
         if self.queues.get(queue.name) is queue:

@@ -9,8 +9,8 @@ the budget; only then the queues are measured, and those with the most in memory
 last. Messages that the store has are just dropped from memory; others (transient messages, and those in queues that are
 not durable) are written first, and are gone when the node ends.
 
-What consumers have and do not answer stays in memory; those who have too much of it are held back
-(`consumer_bounds.py`).
+What consumers have and do not answer goes to the disk, too, but for a few hundred bytes of each message; consumers that
+have too much of these are held back (`consumer_bounds.py`).
 
 The node itself and its buffers need memory, too: where the watermark leaves less than the budget, the budget is what it
 leaves. Above the watermark (`relieve`), as much goes to the disk as the process is above it.

@@ -3,6 +3,9 @@
     look ── do all unanswered messages together take more than allowed? ── no ──> nothing, or bounds end after a while
                                                                         └─ yes ──> each consumer may have its share
 
+First, what is unanswered goes to the disk, as far as the store has it (`absent.py`): a few hundred bytes of each message
+stay in memory, and are what counts.
+
 Nothing is counted for this as long as there is memory enough: the queues know how much is unanswered, and only when
 that is too much the deliveries are looked at once, to tell whose they are. From then on every consumer may keep an
 equal share, and what those do not use that have less is shared by those that have more. A consumer above its share gets
@@ -12,11 +15,14 @@ nothing more until it has answered some.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Reversible
+from typing import TYPE_CHECKING, Final, cast
 
 from leveret.alarms import MIB
 from leveret.delivery import Delivery, Unanswered, weight
+from leveret.message import AbsentMessage
+from leveret.queues import absent
+from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from leveret.delivery import Consumer
@@ -25,6 +31,9 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.broker")
 
 UNANSWERED: Final = 450  # bytes of an unanswered message besides its body
+SPARED: Final = 200  # of them, where the message is on disk only
+PILE: Final = 256  # unanswered messages of one client, up to which they stay in memory
+ALREADY: Final = 256  # that are on disk only, in a row: those before them are, too
 EASE: Final = 3 / 4  # of what is allowed: the bounds end when there was less
 EASE_S: Final = 5.0  # for so long
 REMARK: Final = "gets nothing more until it acknowledges some: memory is short (memory.unacknowledged_max)"
@@ -46,6 +55,9 @@ class ConsumerBounds:
         """
         busy = [queue for queue in queues if queue.unsettled]
         taken = sum([memory_of(queue) for queue in busy])
+        if allowed is not None and taken > allowed * EASE:
+            put_away(consumers_of(busy))
+            taken = sum([memory_of(queue) for queue in busy])
         if allowed is None:
             self._end()
         elif taken > allowed or (self.are_there and not self._is_eased(taken <= allowed * EASE, now)):
@@ -105,6 +117,26 @@ class ConsumerBounds:
             bound.answered(0)
 
 
+def put_away(consumers: Iterable[Consumer]) -> None:
+    """Keep what these consumers have not answered on disk only, as far as the store has it: the newest first."""
+    for deliveries in piles_of(consumers):
+        if len(deliveries) <= PILE:
+            continue
+        already, by_queue = 0, dict[WorkQueue, list[Delivery]]()
+        for delivery in reversed(cast("Reversible[object]", deliveries.values())):
+            if not isinstance(delivery, Delivery) or not isinstance(delivery.queue, WorkQueue):
+                continue
+            if isinstance(delivery.message, AbsentMessage):
+                already += 1
+                if already == ALREADY:
+                    break
+            else:
+                already = 0
+                by_queue.setdefault(delivery.queue, []).append(delivery)
+        for queue, found in by_queue.items():
+            absent.put_away(queue, found)
+
+
 def tell_of(consumer: Consumer, memory: float) -> None:
     """Log that a consumer has more than its share."""
     facts = consumer.facts()
@@ -120,7 +152,8 @@ def tell_of(consumer: Consumer, memory: float) -> None:
 
 def memory_of(queue: Queue) -> int:
     """Return the bytes that the unanswered messages of a queue take."""
-    return queue.unsettled_bytes + queue.unsettled * UNANSWERED
+    octets = queue.unsettled_bytes + queue.unsettled * UNANSWERED
+    return octets if queue.absent is None else octets - queue.absent.octets - queue.absent.messages * SPARED
 
 
 def cost_of(queue: Queue) -> float:

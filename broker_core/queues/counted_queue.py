@@ -9,7 +9,7 @@ Nothing else changes these counts but the kinds of queues, each for its own oper
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
@@ -19,6 +19,7 @@ from leveret.queues.stored_queue import StoredQueue
 
 if TYPE_CHECKING:
     from leveret.delivery import Consumer, Delivery
+    from leveret.durability import AbsentEntries
     from leveret.queues.contract import QueueHost
     from leveret.queues.observer import QueueObserver
 
@@ -28,6 +29,7 @@ class CountedQueue(StoredQueue):
     """A queue, as far as it gives messages to consumers and to those that fetch, and hears of their answers."""
 
     __slots__ = (
+        "absent",
         "accepted",
         "bounded",
         "came_back",
@@ -57,6 +59,8 @@ class CountedQueue(StoredQueue):
         self.unsettled_bytes = 0  # of their bodies
         self.present: QueueObserver | None = None  # told of messages that come back and leave
         self.came_back = False  # a message has come back, and may wait here to be redelivered
+        # Of those without an answer: created with the first that is on disk only.
+        self.absent: AbsentEntries | None = None
         self.bounded = False  # it has given messages to consumers with bounds on what they have not answered
         # Counts since it was declared, in messages.
         self.published = self.delivered = self.accepted = 0
@@ -137,6 +141,8 @@ class CountedQueue(StoredQueue):
 
     def accept(self, delivery: Delivery) -> None:
         """Settle a delivery that the consumer has processed."""
+        if self.absent is not None:
+            self._accept_absent((delivery,))
         if self.bounded:
             self.answered((delivery,))
         self.unsettled -= 1
@@ -149,6 +155,8 @@ class CountedQueue(StoredQueue):
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
         """Accept several deliveries, all of this queue."""
+        if self.absent is not None:
+            self._accept_absent(deliveries)
         if self.bounded:
             self.answered(deliveries)
         octets = 0
@@ -158,6 +166,22 @@ class CountedQueue(StoredQueue):
         self.unsettled_bytes -= octets
         self.accepted += len(deliveries)
         self.forget(deliveries)
+
+    def _accept_absent(self, deliveries: Sequence[Delivery]) -> None:
+        assert self.absent is not None, "some were put away"
+        if self.present is not None:
+            self.absent.bring(deliveries)  # for whom is told of them
+        self.absent.accepted(deliveries)
+
+    @property
+    def returning(self) -> int:
+        """Return how many messages were given back, and are read from the disk before they wait again."""
+        return 0 if self.absent is None else self.absent.answers
+
+    def bring(self, deliveries: Sequence[Delivery]) -> None:
+        """Read unanswered messages at once that are on disk only. Those that cannot be read stay away."""
+        if self.absent is not None:
+            self.absent.bring(deliveries)
 
     def forget(self, deliveries: Iterable[Delivery]) -> None:
         """Settle these deliveries in the store, which need not keep them."""

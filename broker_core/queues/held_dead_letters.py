@@ -21,7 +21,7 @@ those behind them that have others are looked for by a search (`search.py`), whi
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -105,6 +105,7 @@ def hold(queue: Queue, message: Message, reason: str) -> None:
 class HeldDeadLetters(WorkQueue):
     """The dead letters of one queue that not all of their targets have taken. No client sees this queue."""
 
+    may_lack: ClassVar[bool] = False
     __slots__ = (
         "_again",
         "_busy",

@@ -107,7 +107,8 @@ class LanedQueue(Queue):
 
     def marked(self) -> Iterable[tuple[int, int]]:
         later = () if self.schedule is None else self.schedule.marked()
-        return chain(later, *(lane.marked() for lane in self.lanes))
+        back = () if self.absent is None else self.absent.marked()
+        return chain(later, back, *(lane.marked() for lane in self.lanes))
 
     @property
     def is_searched(self) -> bool:

@@ -14,7 +14,7 @@ than values. Messages without the header share one value, the empty text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.delivery import Delivery
 from leveret.message import said_in
@@ -36,6 +36,7 @@ DEAD_MAX: Final = 64  # entries of replaced messages that are not worth removing
 class LastValueQueue(WorkQueue):
     """A work queue that keeps the newest message of each value of a header."""
 
+    may_lack: ClassVar[bool] = False
     __slots__ = ("_dead", "_newest", "_values")
 
     def set_up(self) -> None:

@@ -62,6 +62,7 @@ class MessageGroupQueue(WorkQueue):
 
     __slots__ = ("_claims", "_held", "_names", "gone")
     all_seek: ClassVar[bool] = True
+    may_lack: ClassVar[bool] = False
 
     def set_up(self) -> None:
         self._held: dict[str, HeldGroup] = {}  # groups that are not free

@@ -17,6 +17,7 @@ A message that a consumer gave back may have to wait for a time (`backoff.py`): 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
@@ -66,6 +67,7 @@ class WorkQueue(LanedQueue):
     """A queue that delivers each message to one consumer, and drops it when that accepts it."""
 
     all_seek: ClassVar[bool] = False  # all consumers use cursors, also those without a selector
+    may_lack: ClassVar[bool] = True  # its unanswered messages may be on disk only
 
     __slots__ = (
         "backoff",
@@ -129,7 +131,7 @@ class WorkQueue(LanedQueue):
         """
         if self.single is not None and self.single.is_open:
             self.single.elect()
-        for ring in NO_RINGS if self.paused else self.rings:
+        for ring in NO_RINGS if self.paused or self.returning else self.rings:
             if self.search is not None:
                 self.search.serve(ring)
                 continue
@@ -217,6 +219,8 @@ class WorkQueue(LanedQueue):
         return next((lane for lane in reversed(self.lanes) if lane), None)
 
     def asks_for_head(self) -> bool:
+        if self.returning:
+            return True
         return self.journal is not None and self.asks_for(self._next_lane())
 
     def asks_for_first(self, count: int = ALL) -> bool:
@@ -246,6 +250,8 @@ class WorkQueue(LanedQueue):
 
     def _waits(self) -> bool:
         """Return whether a page is being read that all consumers wait for."""
+        if self.returning:
+            return True
         return self.search is None and self.backlog is not None and self.backlog.waits
 
     def seeks_for(self, consumer: Consumer) -> bool:
@@ -286,12 +292,19 @@ class WorkQueue(LanedQueue):
     def release(
         self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
     ) -> None:
+        if self.absent is not None and not self.deleted:
+            again = partial(self.release, failed=failed, redelivered=redelivered, until=until)
+            if self.absent.delays(delivery, again):
+                return
         if self.bounded:
             self.answered((delivery,))
         self.unsettled -= 1
         self.unsettled_bytes -= delivery.message.size
         if self.deleted:
-            self.die(delivery, DELETED)
+            if self.absent is not None and self.absent.is_gone(delivery):
+                self.forget((delivery,))
+            else:
+                self.die(delivery, DELETED)
             return
         delivery.consumer = None
         delivery.redelivered = delivery.redelivered or redelivered
@@ -349,11 +362,15 @@ class WorkQueue(LanedQueue):
         self.release(delivery, failed=False, until=AT_ONCE)
 
     def reject(self, delivery: Delivery) -> None:
+        if self.absent is not None and not self.deleted and self.absent.delays(delivery, self.reject):
+            return
         if self.bounded:
             self.answered((delivery,))
         self.unsettled -= 1
         self.unsettled_bytes -= delivery.message.size
         if self.deleted:
+            if self.absent is not None:
+                self.absent.is_gone(delivery)
             self.forget((delivery,))
         else:
             self.die(delivery, REJECTED)
@@ -475,6 +492,8 @@ class WorkQueue(LanedQueue):
             self.overfull.end()
         if self.schedule is not None:
             self.schedule.end()
+        if self.absent is not None:
+            self.absent.give_up()
         self.purge()
         if self.dead_letters is not None:
             self.dead_letters.closed()

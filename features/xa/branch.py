@@ -162,6 +162,8 @@ class Branch:
         if self.state is BranchState.FAILED:
             give_back(deliveries)
             return
+        for delivery in deliveries:
+            delivery.queue.bring((delivery,))
         self.accepted += deliveries
         self._grow(sum([octets_of(each.message) for each in deliveries]))
 

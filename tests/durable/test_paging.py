@@ -20,6 +20,8 @@ from leveret.durable.paging import (
     Paging,
     memory_of,
 )
+from leveret.message import AbsentMessage
+from leveret.queues import consumer_bounds
 from leveret.queues.queue import Queue
 from leveret.queues.work_queue import WorkQueue
 from leveret.server.node import assembly
@@ -432,3 +434,18 @@ def test_nothing_is_measured_as_long_as_there_is_memory_enough(bench: Budgeted, 
     counted = calls(lambda: bench.grow(MIB))
     assert not {"look", "memory_of"} & {*counted}
     assert consumer.bounds == []
+
+
+def test_what_consumers_have_goes_to_the_disk_before_they_are_held_back(
+    bench: Budgeted, queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_bounds, "PILE", 1)
+    bench.paging.budget, bench.paging.unanswered_max = None, 5 * (WAITING + 1)
+    consumer = FakeConsumer(queue)
+    bench.put(*letters(6))
+    bench.grow()
+    assert all(isinstance(each.message, AbsentMessage) for each in consumer.held)
+    assert consumer.bounds == []
+    consumer.accept_all()
+    bench.settle()
+    assert bench.disk.journal.known.live == 0

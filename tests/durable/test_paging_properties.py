@@ -12,10 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from leveret.delivery import Delivery
 from leveret.limits import Overflow
-from leveret.message import Facts, Message
+from leveret.message import AbsentMessage, Facts, Message
+from leveret.queues import absent
 from leveret.queues.queue import MAXLEN
-from tests.core.queues.queue_model import number
+from tests.core.queues.queue_model import LACKING, number
 from tests.core.queues.test_queue_properties import CONSUMERS_MAX, OVERFLOWS, QueueMachine
 from tests.durable.paged import Disk, in_memory, pages_of, small_pages
 from tests.harness.bench import ENCODING
@@ -207,7 +209,44 @@ class PagedQueueMachine(QueueMachine):
         assert len(here) + len(away) == len({*here, *away}) == journal.known.live
 
 
+class AbsentQueueMachine(PagedQueueMachine):
+    """The same queue, which has messages on disk only that consumers have and have not answered."""
+
+    def unanswered(self) -> list[Delivery]:
+        held = [each for taker in self.model.takers for each in taker.consumer.held]
+        return [each for each in (*held, *self.fetched) if each.queue is self.queue]
+
+    @precondition(lambda self: self.unanswered())
+    @rule(seed=st.integers(0, 1000))
+    def put_away(self, seed: int) -> None:
+        chosen = [each for each in self.unanswered() if Random(seed ^ number(each)).random() < 0.7]
+        LACKING.update({each: number(each) for each in chosen})
+        absent.put_away(self.queue, chosen)
+        self.step()
+
+    def step(self) -> None:
+        """What is given back is there before anybody looks."""
+        while self.queue.returning:
+            self.note_numbers()
+            self.disk.hear()
+            self.disk.read(self.random.randrange(6))
+        super().step()
+
+    def teardown(self) -> None:
+        super().teardown()
+        LACKING.clear()
+
+    @invariant()
+    def what_is_lacking_is_counted(self) -> None:
+        lacking = [each for each in self.unanswered() if isinstance(each.message, AbsentMessage)]
+        books = self.queue.absent
+        counted = (0, 0) if books is None else (books.messages, books.octets)
+        assert counted == (len(lacking), sum([each.message.size for each in lacking]))
+
+
 TestPagedQueue = PagedQueueMachine.TestCase
+TestAbsentQueue = AbsentQueueMachine.TestCase
+TestAbsentQueue.settings = settings(stateful_step_count=60)
 TestPagedQueue.settings = settings(stateful_step_count=60)
 
 

@@ -14,11 +14,13 @@ from typing import Final, TypeVar
 import attrs
 
 from leveret.clock import NEVER
+from leveret.delivery import Delivery
 from leveret.durable import chunks, compaction
 from leveret.durable.store.contract import NoSpaceError, StoreError
 from leveret.features.leases.lease import leases_of
 from leveret.message import Message
 from leveret.protocols.amqp091.codec import methods as m
+from leveret.queues import absent
 from leveret.queues.stream import StreamQueue
 from leveret.queues.work_queue import WorkQueue
 from leveret.testing.simulation import World
@@ -656,10 +658,13 @@ class Messaging(World):
                 self._move(record, DEAD, commit)
 
     def step_page_out(self, random: Random, name: str = "") -> None:
-        """Memory is short: messages that are on disk leave it."""
+        """Memory is short: messages that are on disk leave it, those that wait and those that clients have."""
         queue = self.node.queue(name or random.choice(list(QUEUES)))
         assert isinstance(queue, WorkQueue)
         queue.page_out(random.choice((0, 0, 1, 3)))
+        for consumer in queue.consumers:
+            held = [each for each in consumer.unanswered().values() if isinstance(each, Delivery)]
+            absent.put_away(queue, [each for each in held if each.queue is queue])
         self.node.settle()
 
     def step_rewrite(self, random: Random) -> None:

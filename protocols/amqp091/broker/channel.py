@@ -312,6 +312,7 @@ class Channel:
             if isinstance(consumer, ChannelConsumer) and consumer.attached:
                 if self.sized:
                     self.weigh([delivery], -1)  # `deliver` adds it again
+                consumer.queue.bring((delivery,))
                 consumer.deliver([delivery])
             else:
                 self._settle(delivery, Delivery.release)

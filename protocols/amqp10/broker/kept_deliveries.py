@@ -321,6 +321,7 @@ def compared(kept: KeptReceiver, attach: p.Attach) -> Plan:
 
 def _place(delivery: Delivery, state: p.Received) -> tuple[bytes, bytes, int]:
     """Return a message in two pieces, and from where on its receiver needs it. Raises AmqpError."""
+    delivery.queue.bring((delivery,))
     begin, body = pieces(delivery.message, delivery)
     try:
         at = offset_of(begin + body, int(state.section_number), int(state.section_offset))

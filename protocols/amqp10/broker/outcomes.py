@@ -125,6 +125,7 @@ def _delivery_time(queue: Queue, outcome: p.Modified) -> float:
 
 def _annotate(deliveries: list[Delivery], annotations: Mapping[str, Value]) -> None:
     for delivery in deliveries:
+        delivery.queue.bring((delivery,))
         delivery.queue.revise(delivery, annotated(delivery.message, annotations))
 
 

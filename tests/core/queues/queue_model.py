@@ -14,6 +14,7 @@ import attrs
 from leveret.clock import NEVER
 from leveret.delivery import Delivery
 from leveret.limits import Overflow, QueueLimits
+from leveret.message import AbsentMessage
 from leveret.outbox import OVERHEAD
 from leveret.queues.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from tests.core.fakes import FakeConsumer, Only, SharedWindow
@@ -74,8 +75,13 @@ def body(number: int, size: int) -> bytes:
     return b"%c%d" % (LETTERS[number % len(LETTERS)], number) + b"." * size
 
 
+LACKING: dict[Delivery, int] = {}  # the numbers of deliveries whose bodies are on disk only
+
+
 def number(delivery: Delivery) -> int:
-    """Which message it is: its body says so."""
+    """Which message it is: its body says so, or whoever put that on disk only."""
+    if isinstance(delivery.message, AbsentMessage):
+        return LACKING[delivery]
     return int(delivery.message.body[1:].split(b".")[0])
 
 
