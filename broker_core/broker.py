@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -128,6 +129,7 @@ class Broker(Settling):
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.publish_rates = PublishRates(self)
         self.access.on_limits = self.publish_rates.changed_of_user
+        self.access.on_deleted = self._user_deleted
         self.confirmed = self.returned = 0  # messages confirmed and messages returned to publishers
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.held_input: FrontEndInputs | None = None  # None: no input stands still in the middle of a call
@@ -176,6 +178,26 @@ class Broker(Settling):
     def guest(self, kind: type[G]) -> G:
         """Return the guest of this class, made on the first call."""
         return self.guests.of(kind)
+
+    def _user_deleted(self, name: str) -> None:
+        """Have clients and guests hear of it, so that nothing of the user's passes to the next of that name.
+
+        The user's connections are closed, as by RabbitMQ.
+        """
+        for client in self.clients:
+            client.user_deleted(name)
+        for host in self.virtual_hosts.values():
+            for guest in host.guests:
+                guest.user_deleted(name)
+        for guest in self.guests:
+            guest.user_deleted(name)
+        self.timers.at(self.now, partial(self._close_disowned, f"user '{name}' was deleted"))
+
+    def _close_disowned(self, reason: str, now: float) -> None:
+        if self.operations is not None:
+            names = {client.name for client in self.clients if client.is_disowned}
+            for connected in [each for each in self.operations.connections() if each.peer.name in names]:
+                connected.shut_down(reason)
 
     def close(self) -> None:
         """Close the guests, and drop the waiting messages from memory; the store is not touched. May take seconds.

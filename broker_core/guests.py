@@ -12,6 +12,7 @@ The core names none of them. A guest is one object of its class for each home, m
     queue_changed         a queue is there, or policies were applied to it
     queue_deleted         its name is free, its bindings are gone, and its messages are still there
     virtual_host_deleted  its clients are gone, and everything in it is still there
+    user_deleted          its name is free, and its clients are still there
     stop                  the node begins to end: the clients are still there
     close                 the home has ended, and nothing else is called after it
 """
@@ -66,6 +67,12 @@ class Guest:
 
     def queue_deleted(self, queue: Queue) -> None:
         """Called once for each deleted queue."""
+
+    def user_deleted(self, name: str) -> None:
+        """Called when an account has been deleted: what is kept for it must not pass to the next of that name.
+
+        It is called in the middle of the deletion: what changes the topology waits for a timer.
+        """
 
     def reserved(self, queue: Queue) -> int:
         """Return how many unsettled messages of a queue this guest has: with any, the queue is in use."""
@@ -127,6 +134,9 @@ class ForeignGuest(Guest):
 
     def queue_deleted(self, queue: Queue) -> None:
         self._tell("queue_deleted", queue)
+
+    def user_deleted(self, name: str) -> None:
+        self._tell("user_deleted", name)
 
     def reserved(self, queue: Queue) -> int:
         count = self._tell("reserved", queue)

@@ -56,6 +56,7 @@ class Access(PermissionBook):
     def __init__(self, random_octets: Callable[[int], bytes] = os.urandom) -> None:
         super().__init__()
         self.on_limits: Callable[[str], None] | None = None  # called when the limits of a user have changed
+        self.on_deleted: Callable[[str], None] | None = None  # called when a user has been deleted
         self.loopback_users: frozenset[str] = frozenset({"guest"})
         self.anonymous_user: str | None = "guest"
         self.checks_policies = False  # a policy may only do what its maker might do to every queue
@@ -130,12 +131,19 @@ class Access(PermissionBook):
         if self.catalogue is not None:
             self.catalogue.forget(gone)
         self.events.happened("user.deleted", "", {"name": name})
+        if self.on_deleted is not None:
+            self.on_deleted(name)
         self._drop_permissions(lambda user, host: user == name)
         self._changed()
         return True
 
     def user(self, name: str) -> User | None:
         return self._users.get(name)
+
+    def may_know(self, name: str) -> bool:
+        """Return whether a user of that name may log in: it has an account, or users are also checked elsewhere."""
+        elsewhere = (self.tokens, self.http_users, self.ldap_users)
+        return name in self._users or any(each is not None for each in elsewhere)
 
     def users(self) -> list[User]:
         return sorted(self._users.values(), key=lambda user: user.name)

@@ -31,6 +31,7 @@ class Authority(Waiter):
         self.broker = broker
         self.user = user
         self.address = ""  # of the other end, where permissions may depend on it
+        self.is_disowned = False  # its user's account has been deleted since the login
 
     def require_entry(self, user: User, virtual_host: str) -> None:
         if not self.broker.access.may_enter(user, virtual_host, self.address):
@@ -44,6 +45,11 @@ class Authority(Waiter):
         if user.scopes is not self.user.scopes:
             self.broker.access.forget_answers()
         self.user = user
+
+    def user_deleted(self, name: str) -> None:
+        """Note that the account of this name has been deleted. A token is an account of its own."""
+        if self.user.name == name and self.user.scopes is None:
+            self.is_disowned = True
 
     @property
     def expires_at(self) -> float | None:

@@ -138,12 +138,16 @@ class Federation(Connecting):
         self.upstreams = Upstreams(self, broker)
         self.sets = UpstreamSets(self, broker)
         self.components = (self.upstreams, self.sets)
-        broker.events.listeners.append(self)
         self._links: dict[Destination, dict[LinkKey, FederationLink]] = {}  # of what has a policy so
         self._demands: dict[Queue, QueueDemand] = {}
         self._marked: dict[Destination, None] = {}
         self._look_at: Timer | None = None
         self._is_stopped = False
+
+    def user_deleted(self, name: str) -> None:
+        """Leave the user's upstreams and sets without a user: their links rest until these are set again."""
+        for component in self.components:
+            component.user_deleted(name)
 
     def begin(self) -> None:
         """Look at all exchanges and queues that there are, and hear of those that come."""

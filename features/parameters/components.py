@@ -13,7 +13,6 @@ import attrs
 
 from leveret.catalogue import SHOVEL, UPSTREAM, Named
 from leveret.guests import Guest
-from leveret.observability.events import Event, EventListener
 from leveret.values import Json
 
 if TYPE_CHECKING:
@@ -78,15 +77,10 @@ class Component(ABC):
         """Return the parameters in a virtual host, by name."""
 
 
-class Connecting(Guest, EventListener):
+class Connecting(Guest):
     """A guest whose parameters connect brokers."""
 
     components: Sequence[Component]
-
-    def on_event(self, event: Event) -> None:
-        if event.name == "user.deleted":
-            for component in self.components:
-                component.user_deleted(str(event.facts["name"]))
 
 
 def component_of(broker: Broker, name: str) -> Component:

@@ -47,7 +47,6 @@ class Shovels(Component, Connecting):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self.components = (self,)
-        broker.events.listeners.append(self)
         self._kept: dict[tuple[str, str], Kept] = {}
 
     def set(self, virtual_host: str, name: str, value: Json, user: str) -> None:
@@ -98,6 +97,7 @@ class Shovels(Component, Connecting):
         return kept
 
     def user_deleted(self, user: str) -> None:
+        """Leave the user's shovels without a user: they rest until they are set again."""
         for (virtual_host, name), kept in self._kept.items():
             if kept.shovel.journey.user == user and not kept.is_static:
                 self._keep(virtual_host, name, kept.value, NOBODY)

@@ -79,6 +79,12 @@ class Stagings(Guest):
     def __init__(self, host: VirtualHost) -> None:
         self.found: dict[str, Staging] = {}  # by name
 
+    def user_deleted(self, name: str) -> None:
+        """Leave the user's stagings to administrators, and not to the next user of that name."""
+        for staging in self.found.values():
+            if staging.user == name:
+                staging.disown()
+
     def close(self) -> None:
         """Drop the batches that are staged, as the virtual host is deleted."""
         for name in list(self.found):
@@ -108,7 +114,7 @@ class Staging:
     def __init__(self, virtual_host: VirtualHost, name: str, user: str) -> None:
         self.virtual_host = virtual_host
         self.name = name
-        self.user = user  # the owner
+        self.user = user  # the owner; empty: it was deleted
         self.number = 0  # in the store
         self.log: Log = MemoryLog()
         self.committed = -1  # the last batch that was committed
@@ -140,6 +146,12 @@ class Staging:
         self.log = log = journal.open_log(number, self.described, self._committed)
         log.remembers = False
         self.pouring.drawing = BlockRowSource(log, journal.encoding)
+
+    def disown(self) -> None:
+        """Leave the staging without an owner, also in the store."""
+        self.user = ""
+        if (catalogue := self.virtual_host.broker.catalogue) is not None:
+            catalogue.keep(self)
 
     def _committed(self) -> None:
         """Called when the log has more to read."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.virtual_host import VirtualHost
 
 LinkNames: TypeAlias = tuple[str, str, str, str]
-"""The role of the peer (`sender` or `receiver`), the user, the container, and the link's name."""
+"""The role of the peer (`sender` or `receiver`), the user (empty: none), the container, and the link's name."""
 
 NAMES_MAX: Final = 512  # bytes of all names together: they are a key in the store
 
@@ -32,6 +32,11 @@ class UnsettledMaps(Guest):
 
     def __init__(self, host: VirtualHost) -> None:
         self.found: dict[LinkNames, UnsettledMap] = {}
+
+    def user_deleted(self, name: str) -> None:
+        """Remove the maps of a user's links from the store, in the commit with which the user goes."""
+        for unsettled in [each for each in self.found.values() if each.names[1] == name]:
+            unsettled.end()
 
     def close(self) -> None:
         """Remove the maps from the store, as the virtual host is deleted."""
@@ -112,8 +117,9 @@ class UnsettledMap:
 
 
 def can_be_kept(host: VirtualHost, names: LinkNames) -> bool:
-    """Return whether there is a store for the map of a link with these names, which fit into it."""
-    return host.broker.catalogue is not None and sum(len(name.encode()) for name in names) <= NAMES_MAX
+    """Return whether there is a store for the map of a link with these names, which are a user's and fit into it."""
+    size = sum(len(name.encode()) for name in names)
+    return host.broker.catalogue is not None and bool(names[1]) and size <= NAMES_MAX
 
 
 def unsettled_map(host: VirtualHost, names: LinkNames, terms: Table) -> UnsettledMap:

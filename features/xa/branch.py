@@ -120,7 +120,7 @@ class Branch:
     def __init__(self, branches: Branches, xid: Xid, user: str) -> None:
         self._branches = branches
         self.xid = xid
-        self.user = user  # the owner
+        self.user = user  # the owner; empty: it was deleted
         self.state = BranchState.ACTIVE
         self.verdict = Verdict.OK  # why it is undone, or how it ended
         self.sessions = 0  # that work in it, or have suspended their work

@@ -90,6 +90,14 @@ class Branches(Guest):
             )
         self.octets += octets
 
+    def user_deleted(self, name: str) -> None:
+        """Leave the user's branches to administrators, and not to the next user of that name."""
+        for branch in self._found.values():
+            if branch.user == name:
+                branch.user = ""
+                if branch.prepared.number:
+                    branch.prepared.keep_record()
+
     def close(self) -> None:
         """Drop all branches, as the virtual host is deleted."""
         for branch in self.all():

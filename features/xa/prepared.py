@@ -97,7 +97,7 @@ class Prepared:
         paths, chosen = paths_of(each.route for each in branch.transaction.publications)
         accepted = tuple((queue.number, len(deliveries)) for queue, deliveries in by_queue.items())
         self.outline = Outline(accepted, paths)
-        self._keep_record()
+        self.keep_record()
         assert self.log is not None, "the catalogue has given it one"
         self.log.note(PREPARED, len(branch.accepted) + len(chosen))
         append, wall = self.log.append, broker.clock.wall()
@@ -112,7 +112,8 @@ class Prepared:
         self.log = opened = journal.open_log(number, self.branch.described, lambda: None)
         opened.remembers = False
 
-    def _keep_record(self) -> None:
+    def keep_record(self) -> None:
+        """Keep in the store what the branch is, without its messages."""
         catalogue = self.branch.branches.host.broker.catalogue
         if catalogue is not None:
             catalogue.keep(self)
@@ -128,7 +129,7 @@ class Prepared:
     def completed(self) -> None:
         """Record the outcome. The store writes the record before it removes the log, whatever the order here."""
         self._end_log()
-        self._keep_record()
+        self.keep_record()
 
     def forget(self) -> None:
         """Remove the branch from the store."""

@@ -261,3 +261,72 @@ def test_sessions_of_a_virtual_host_that_is_deleted_end_in_their_time() -> None:
     assert len(host.guest(Sessions)) == 0
     assert bench.broker.channels_of["guest"] == 0
     assert Peer(bench).open().attach("mine").attached
+
+
+# Deleted users.
+
+
+def anew(bench: ClientBench, name: str) -> None:
+    """Delete a user, and make another one of that name."""
+    bench.broker.access.delete_user(name)
+    bench.user(name)
+    bench.settle()
+
+
+def test_a_detached_session_ends_with_its_user() -> None:
+    bench = ClientBench()
+    bench.user("ann")
+    lost_with(bench, "mine", user="ann")
+    lost_with(bench, "yours")
+    anew(bench, "ann")
+    assert (is_kept(bench, "mine"), is_kept(bench, "yours")) == (False, True)
+    assert resumed(bench, "mine", "ann") == NEW
+    assert resumed(bench, "yours") == RESUMED
+    assert bench.broker.channels_of["ann"] == 1
+
+
+def test_an_attached_session_of_a_deleted_user_is_nobodys_when_it_is_detached() -> None:
+    bench = ClientBench()
+    bench.user("ann")
+    peer = Peer(bench).open("ann", "ann")
+    session = peer.attach("mine")
+    keep(session, 60)
+    session.declare("of mine", exclusive=True, auto_delete=True)
+    anew(bench, "ann")
+    assert is_kept(bench, "mine")
+    assert resumed(bench, "mine", "ann") == NEW  # also without force: it is another one
+    session.sync()
+    peer.drop()
+    bench.settle()
+    assert not is_kept(bench, "mine")
+    assert sessions(bench) == 1
+
+
+def test_a_client_whose_user_was_deleted_gets_no_session_of_the_next_user() -> None:
+    bench = ClientBench()
+    bench.user("ann")
+    old = Peer(bench).open("ann", "ann")
+    anew(bench, "ann")
+    lost_with(bench, "mine", user="ann")
+    session = old.sessions[1] = ClientSession(old, 1, b"mine")
+    session.control(c.SessionAttach(b"mine", True))
+    assert [type(what) for what in session.taken()] == NEW
+    old.drop()
+    bench.settle()
+    assert is_kept(bench, "mine")
+    assert resumed(bench, "mine", "ann") == RESUMED
+
+
+def test_no_session_of_a_deleted_user_is_remembered() -> None:
+    bench = ClientBench()
+    bench.user("ann")
+    lost_with(bench, "mine", user="ann")
+    peer = Peer(bench).open("ann", "ann")
+    peer.attach("other")
+    bench.broker.access.delete_user("ann")
+    bench.settle()
+    peer.drop()
+    bench.settle()
+    kept = bench.host.guest(Sessions)
+    assert (len(kept), kept._named, kept._detached) == (0, {}, {})
+    assert bench.broker.channels_of["ann"] == 0

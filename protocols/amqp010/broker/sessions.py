@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 TIMED_OUT: Final = "it was detached for longer than its timeout"
 FORBIDDEN: Final = "its user has come back with a token that does not let him read what it reads"
 CROWDED_OUT: Final = "its user has too many detached sessions"
+DISOWNED: Final = "its user has been deleted"
 
 
 class _Place:
     """The bookkeeping of one session."""
 
-    __slots__ = ("name", "parts", "timer")
+    __slots__ = ("is_disowned", "name", "parts", "timer")
 
     def __init__(self, parts: ConnectionParts, name: bytes) -> None:
         self.parts = parts  # the session is counted among the channels of that user
         self.name = name
         self.timer: Timer | None = None  # while it is detached
+        self.is_disowned = parts.client.is_disowned  # nobody can resume it
 
     @property
     def user(self) -> str:
@@ -62,6 +64,8 @@ class Sessions(Guest):
 
         Raises AttachRefused if it is in use, and LimitReached if its user may have no more.
         """
+        if parts.client.is_disowned:
+            return self._make(parts, name)
         session = self._named.get((parts.client.user.name, name))
         if session is not None and session.attached and not session.ended:
             if not force:
@@ -84,7 +88,8 @@ class Sessions(Guest):
         limits = SessionLimits(settings.replay_flush_size, settings.replay_size_max, settings.complete_every)
         session = owner.session = Session(name, owner, limits)
         place = self._places[session] = _Place(parts, name)
-        self._named[place.user, name] = session
+        if not place.is_disowned:
+            self._named[place.user, name] = session
         return session
 
     def left(self, session: Session) -> None:
@@ -93,11 +98,29 @@ class Sessions(Guest):
             self._forget(session)
             return
         place, broker = self._places[session], self.broker
+        if place.is_disowned:
+            self._end(session, DISOWNED)
+            return
         place.timer = broker.timers.at(broker.now + session.timeout_s, partial(self._time_is_over, session))
         detached = self._detached.setdefault(place.user, {})
         detached[session] = None
         if len(detached) > place.parts.config.protocols.amqp010.detached_sessions_max:
             self._end(next(iter(detached)), CROWDED_OUT)
+
+    def user_deleted(self, name: str) -> None:
+        """Free the names of the user's sessions. The detached ones end, and the others when they are detached."""
+        for session, place in self._places.items():
+            assert isinstance(session.owner, ServedSession)
+            if place.user == name and session.owner.client.user.scopes is None:
+                place.is_disowned = True
+                if self._named.get((name, place.name)) is session:
+                    del self._named[name, place.name]
+                if not session.attached:
+                    self.broker.timers.at(self.broker.now, partial(self._end_disowned, session))
+
+    def _end_disowned(self, session: Session, now: float) -> None:
+        if session in self._places:
+            self._end(session, DISOWNED)
 
     def _time_is_over(self, session: Session, now: float) -> None:
         self._end(session, TIMED_OUT)
@@ -110,7 +133,7 @@ class Sessions(Guest):
         self._stop_clock(session)
         place = self._places.pop(session)
         name = (place.user, place.name)
-        if self._named[name] is session:  # and not a new one that has replaced it
+        if self._named.get(name) is session:  # and not a new one that has replaced it
             del self._named[name]
         place.parts.client.close_channel()
 

@@ -41,7 +41,7 @@ from leveret.limits import QueueType
 from leveret.protocols.amqp10.broker import outcomes
 from leveret.protocols.amqp10.broker.encoding import pieces
 from leveret.protocols.amqp10.broker.recorded_deliveries import RecordedDeliveries
-from leveret.protocols.amqp10.broker.termini import Key, Terminus, termini_of
+from leveret.protocols.amqp10.broker.termini import Key, Terminus, key_of, termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.sections import MalformedError, offset_of
@@ -156,12 +156,7 @@ def _outlives(session: ServedSession, link: OutgoingLink, origin: QueueSource | 
 
 
 def _names(session: ServedSession, link: str) -> LinkNames:
-    return RECEIVER, *_key(session, link)
-
-
-def _key(session: ServedSession, link: str) -> Key:
-    """Return the key of a receiver. It includes the user, because every client may use any container-id."""
-    return session.client.user.name, session.connection.container, link
+    return RECEIVER, *key_of(session, link)
 
 
 class KeptReceiver(Terminus):
@@ -278,7 +273,7 @@ def claimed(session: ServedSession, attach: p.Attach, queue: Queue) -> KeptRecei
     is any whose deliveries outlive the node.
     If the attach fails, `leave` must follow, else `Resumption`.
     """
-    termini, key = termini_of(session.client.host), _key(session, attach.name)
+    termini, key = termini_of(session.client.host), key_of(session, attach.name)
     is_back = attach.unsettled is not None or (RECEIVER, *key) in unsettled_maps_of(session.client.host)
     if is_back and (before := termini.served.get(key)) is not None:
         before.detach(AmqpError(p.LINK_STOLEN, f"link '{attach.name}' was attached elsewhere"))
@@ -405,7 +400,7 @@ def serve(consumer: LinkConsumer, stay: Stay | None, kept: KeptReceiver | None) 
     session, link = consumer.session, consumer.link
     host, names = session.client.host, _names(session, link.name)
     if stay is not None:
-        termini_of(host).served[_key(session, link.name)] = link
+        termini_of(host).served[key_of(session, link.name)] = link
     if stay is not None and stay.durable:
         terms: Table = {
             "policy": stay.policy,
@@ -440,10 +435,10 @@ def keep(consumer: LinkConsumer, tokens: Sequence[object], stay: Stay | None, cl
     if stay is None:
         return [*tokens, *rest.values()]
     session, link = consumer.session, consumer.link
-    termini, key = termini_of(session.client.host), _key(session, link.name)
+    termini, key = termini_of(session.client.host), key_of(session, link.name)
     if termini.served.get(key) is link:
         del termini.served[key]
-    if closed or consumer.queue.deleted:
+    if closed or consumer.queue.deleted or session.client.is_disowned:
         return [*tokens, *rest.values()]
     free = dict.fromkeys(tokens)
     sent = {tag: cast("Delivery", token) for token, tag in link.left() if token in free}

@@ -67,6 +67,11 @@ def _restore_links(maps: list[UnsettledMap]) -> None:
     kinds = {resumption.SENDER: resumption.restore, kept_deliveries.RECEIVER: kept_deliveries.restore}
     for unsettled in maps:
         role, user, container, link = unsettled.names
+        if not unsettled.host.broker.access.may_know(
+            user
+        ):  # it was in the configuration file, and is not any more
+            unsettled.end()
+            continue
         try:
             kinds[role](unsettled, (user, container, link))
         except (AmqpError, DecodeError, KeyError, ValueError) as error:

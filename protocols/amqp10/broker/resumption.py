@@ -29,7 +29,7 @@ from leveret.features.unsettled_maps.unsettled_map import (
     unsettled_map,
     unsettled_maps_of,
 )
-from leveret.protocols.amqp10.broker.termini import Key, Termini, Terminus, termini_of
+from leveret.protocols.amqp10.broker.termini import Key, Termini, Terminus, key_of, termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.machine.contract import IncomingOwner
@@ -84,7 +84,7 @@ def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]
 
     If it could not list all, it may not have settled the others either (part 2, section 2.7.3).
     """
-    termini, key = termini_of(session.client.host), _key(session, attach.name)
+    termini, key = termini_of(session.client.host), key_of(session, attach.name)
     if (before := termini.publishing.get(key)) is not None:  # it has lost its connection, or is replaced
         before.detach(AmqpError(p.LINK_STOLEN, f"link '{attach.name}' was attached elsewhere"))
     kept = termini.targets.get(key)
@@ -123,7 +123,7 @@ def serve(
         terms: Table = {"policy": policy, "timeout": timeout_s}
         unsettled = unsettled_map(host, names, terms)
         link.tells_settled = True
-        termini_of(host).publishing[_key(session, link.name)] = link
+        termini_of(host).publishing[key_of(session, link.name)] = link
     else:
         forget(session, link.name)
     if not (link.second or kept):
@@ -138,12 +138,7 @@ def forget(session: ServedSession, link: str) -> None:
 
 
 def _names(session: ServedSession, link: str) -> LinkNames:
-    return SENDER, *_key(session, link)
-
-
-def _key(session: ServedSession, link: str) -> Key:
-    """Return the key of a kept sender. It includes the user, because every client may use any container-id."""
-    return session.client.user.name, session.connection.container, link
+    return SENDER, *key_of(session, link)
 
 
 class KeptSender(Terminus):
@@ -291,11 +286,11 @@ class Recoverable(IncomingOwner):
             if (delivery := unsettled.get(delivery_id)) is not None:
                 delivery.state = outcome
         self._owner.on_detached(closed)
-        termini, key = termini_of(self._session.client.host), _key(self._session, self._link.name)
+        termini, key = termini_of(self._session.client.host), key_of(self._session, self._link.name)
         if termini.publishing.get(key) is self._link:
             del termini.publishing[key]
         deliveries = list((self._kept | {each.tag: each for each in unsettled.values()}).items())
-        if deliveries and not closed:
+        if deliveries and not (closed or self._session.client.is_disowned):
             left, dropped = deliveries[-DELIVERIES_MAX:], deliveries[:-DELIVERIES_MAX]
             kept = KeptSender(termini, key, *self._expiry, dict(left), self._unsettled)
             kept.drop([each for _, each in dropped])

@@ -114,6 +114,14 @@ class Termini(Guest):
         self.waiting: dict[object, dict[Terminus, None]] = {}
         self._sweep_at = SWEEP_FROM
 
+    def user_deleted(self, name: str) -> None:
+        """Give back what links of the user have left unsettled. Those that are attached will leave nothing."""
+        for kept in (self.receivers, self.targets):
+            for terminus in [each for key, each in kept.items() if key[0] == name]:
+                terminus.expire()
+        self.served = {key: link for key, link in self.served.items() if key[0] != name}
+        self.publishing = {key: link for key, link in self.publishing.items() if key[0] != name}
+
     def keep_source(self, terminus: Terminus) -> None:
         """Keep a source, to be found by its key."""
         if len(self.sources) >= self._sweep_at:
@@ -140,6 +148,15 @@ class Termini(Guest):
     def forget_target(self, terminus: Terminus) -> None:
         if self.targets.get(terminus.key) is terminus:
             del self.targets[terminus.key]
+
+
+def key_of(session: ServedSession, link: str) -> Key:
+    """Return the key of what a link may leave. It includes the user, because every client may use any container-id.
+
+    The links of a client whose user has been deleted leave nothing, and find nothing: they are no user's.
+    """
+    user = "" if session.client.is_disowned else session.client.user.name
+    return user, session.connection.container, link
 
 
 def termini_of(host: QueueHost) -> Termini:

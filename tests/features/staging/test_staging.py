@@ -26,7 +26,7 @@ from leveret.message import Message
 from leveret.queues.discarded_messages import PAUSE_S
 from leveret.values import Value
 from tests.core.fakes import waiting
-from tests.harness.bench import CoreBench, message
+from tests.harness.bench import CoreBench, StoredBench, message
 from tests.harness.call_count import calls
 from tests.harness.plain import plain_only
 
@@ -313,6 +313,19 @@ def test_a_batch_of_many_pieces_costs_no_more_for_each() -> None:
 def test_a_new_staging_is_known_by_its_name(stage: Stage) -> None:
     assert isinstance(stagings_of(stage.bench.host)["job"], Staging)
     assert stage.staging.user == "user"
+
+
+def test_a_deleted_users_stagings_are_not_the_next_users() -> None:
+    bench = StoredBench()
+    new_staging(bench.host, "job", bench.user("ann"))
+    new_staging(bench.host, "other", "guest")
+    bench.broker.access.delete_user("ann")
+    bench.user("ann")
+    for each in (bench, bench.again()):
+        assert {name: staging.user for name, staging in stagings_of(each.host).items()} == {
+            "job": "",
+            "other": "guest",
+        }
 
 
 def test_batches_go_with_their_virtual_host(stage: Stage) -> None:

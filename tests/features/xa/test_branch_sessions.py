@@ -186,6 +186,19 @@ def test_another_user_has_nothing_to_say_about_a_branch(state: BranchState) -> N
         stranger.start(xid("a"), join=True)
 
 
+@pytest.mark.parametrize("state", BranchState)
+def test_a_branch_of_a_deleted_user_is_not_the_next_users(state: BranchState) -> None:
+    bench, _ = brought_to(state)
+    access, branches = bench.broker.access, bench.host.guest(Branches)
+    access.put_user(ALICE)
+    access.delete_user(ALICE.name)
+    access.put_user(ALICE)
+    with pytest.raises(AccessRefused, match="started by another user"):
+        branches.find(xid("a"), ALICE)
+    assert branches.in_doubt(ALICE) == []
+    assert branches.find(xid("a"), ROOT).user == ""
+
+
 def test_every_virtual_host_has_branches_of_its_own(bench: CoreBench) -> None:
     Participant(bench.host, ALICE).start(xid("a"))
     other = bench.broker.add_virtual_host("other")
