@@ -179,8 +179,8 @@ $(NPM)/node_modules/.ready: $(NPM)/package-lock.json scripts/setup.sh
 	@if [ -d $(@D) ]; then touch $@; fi
 
 .PHONY: rabbitmq
-rabbitmq: $(VENV)/.ready-to-test ## try federation with a RabbitMQ, if this machine has one (Debian: rabbitmq-server)
-	LEVERET_RABBITMQ=1 $(BIN)/pytest tests/interop/test_federation_rabbitmq.py
+rabbitmq: $(VENV)/.ready-to-test ## try federation and shovels with a RabbitMQ, if this machine has one (Debian: rabbitmq-server)
+	LEVERET_RABBITMQ=1 $(BIN)/pytest tests/interop/test_federation_rabbitmq.py tests/interop/test_shovels_rabbitmq.py
 
 .PHONY: connect
 connect: $(VENV)/.ready-to-test ## try Spark Connect, with a client whose packages are in a folder of their own

@@ -137,8 +137,8 @@ class Broker(Settling):
         # by the protocol's name: makes the encoding of its messages
         self.encodings: Mapping[str, Callable[[], Encoding]] = {}
         self.decorators: tuple[ExchangeDecorator, ...] = ()  # of exchanges; see `decorate`
-        # Makes the ends of transfers on other brokers; None: no protocol of this node can.
-        self.remote_ends: Callable[[], object] | None = None
+        # By the protocol's name: makes the ends of transfers on other brokers.
+        self.remote_ends: Mapping[str, Callable[[], object]] = {}
         self.guests = Guests(self)
 
     def intercept(self, interceptors: Chain | None) -> None:

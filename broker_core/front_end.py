@@ -257,9 +257,9 @@ def encodings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Enc
     return {each.name: each.encoding for each in protocols if each.encoding is not None}
 
 
-def remote_ends_of(protocols: Iterable[Protocol]) -> Callable[[], object] | None:
-    """Return what makes the ends of transfers on other brokers, of the first protocol that has it; None if none has."""
-    return next((each.remote_ends for each in protocols if each.remote_ends is not None), None)
+def remote_ends_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], object]]:
+    """Return, by the protocol's name, the function that makes the ends of transfers on other brokers."""
+    return {each.name: each.remote_ends for each in protocols if each.remote_ends is not None}
 
 
 class FrontEndInputs(HeldInputs, TypingProtocol):

@@ -27,13 +27,14 @@ OPTIONS: Final = (
     "certfile",
     "connection_timeout",
     "heartbeat",
+    "hostname",
     "keyfile",
     "server_name_indication",
     "verify",
 )
 # That of a key file, and others that are not known here.
 OPTION: Final = re.compile(rf"([?&](?!(?:{'|'.join(OPTIONS)})=)[^=&]*=)[^&]*", re.DOTALL)
-MECHANISMS: Final = {"plain": "PLAIN", "external": "EXTERNAL"}
+MECHANISMS: Final = {"plain": "PLAIN", "external": "EXTERNAL", "anonymous": "ANONYMOUS"}
 HEARTBEAT_S: Final = 10
 TIMEOUT_S: Final = 30.0
 
@@ -66,6 +67,12 @@ class Uri:
     @property
     def heartbeat_s(self) -> int:
         return int(self.options.get("heartbeat", HEARTBEAT_S))
+
+    @property
+    def hostname(self) -> str:
+        """The name in an open of AMQP 1.0, from which RabbitMQ takes the virtual host."""
+        otherwise = self.host if self.virtual_host is None else f"vhost:{self.virtual_host}"
+        return self.options.get("hostname", otherwise)
 
     @property
     def timeout_s(self) -> float:
@@ -135,7 +142,7 @@ def _check_options(text: str, options: Mapping[str, str]) -> None:
         if name in ("heartbeat", "connection_timeout") and not re.fullmatch(r"\d{1,6}", value):
             raise _refused(text, f"its {name} is no whole number")
     if options.get("auth_mechanism", "plain") not in MECHANISMS:
-        raise _refused(text, "its auth_mechanism is neither plain nor external")
+        raise _refused(text, "its auth_mechanism is neither plain nor external nor anonymous")
     if options.get("verify", "verify_peer") not in ("verify_peer", "verify_none"):
         raise _refused(text, "its verify is neither verify_peer nor verify_none")
 

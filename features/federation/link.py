@@ -11,7 +11,14 @@ from leveret.config.amqp_uri import parse
 from leveret.exchanges.routing import ask
 from leveret.features.federation.local import LocalExchangeFeed, LocalQueueFeed
 from leveret.features.transfers.definition import Definition, EndSettings
-from leveret.features.transfers.ends import DestinationEnd, ExchangeFeedEnd, Journey, QueueFeedEnd, SourceEnd
+from leveret.features.transfers.ends import (
+    DestinationEnd,
+    ExchangeFeedEnd,
+    FeedEnds,
+    Journey,
+    QueueFeedEnd,
+    SourceEnd,
+)
 from leveret.features.transfers.local import LocalDestination
 from leveret.features.transfers.transfer import TURN_S, Transfer
 
@@ -61,6 +68,12 @@ class FederationLink(Transfer):
             reconnect_s=upstream.reconnect_s,
             trusts_user_id=True,  # the feed has dropped it, unless it is trusted
         )
+
+    def _feed_ends(self) -> FeedEnds:
+        """Return what makes the sources of links. Raises Unsupported if no protocol can."""
+        ends = self._remote_ends()
+        assert isinstance(ends, FeedEnds), "AMQP 0-9-1 has them"
+        return ends
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,7 +129,7 @@ class ExchangeLink(FederationLink):
 
     def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
         make: Callable[[ExchangeFeed, Journey, Uri, ExchangeLink], ExchangeFeedEnd]
-        make = LocalExchangeFeed if source.is_local else self._remote_ends().exchange_feed
+        make = LocalExchangeFeed if source.is_local else self._feed_ends().exchange_feed
         return make(self.feed, self.journey, source, self), LinkDestination(self, destination)
 
     def bound(self, binding: Binding) -> None:
@@ -165,7 +178,7 @@ class QueueLink(FederationLink):
 
     def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
         make: Callable[[QueueFeed, Journey, Uri, QueueLink], QueueFeedEnd]
-        make = LocalQueueFeed if source.is_local else self._remote_ends().queue_feed
+        make = LocalQueueFeed if source.is_local else self._feed_ends().queue_feed
         feed = make(self.feed, self.journey, source, self)
         feed.run(self._is_wanted)
         return feed, LocalDestination(self.journey, destination, self)

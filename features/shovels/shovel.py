@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.features.shovels.publish_properties import with_properties
+from leveret.features.transfers.definition import AMQP10
 from leveret.features.transfers.ends import DestinationEnd, Journey, SourceEnd, end_named
 from leveret.features.transfers.local import LocalDestination, LocalSource
 from leveret.features.transfers.transfer import Transfer
@@ -36,12 +37,12 @@ class Shovel(Transfer):
     def _source_at(self, uri: Uri) -> SourceEnd:
         if uri.is_local:
             return LocalSource(self.journey, uri, self)
-        return self._remote_ends().source(self.journey, uri, self)
+        return self._remote_ends(self.definition.source.protocol).source(self.journey, uri, self)
 
     def _destination_at(self, uri: Uri) -> DestinationEnd:
         if uri.is_local:
             return LocalDestination(self.journey, uri, self)
-        return self._remote_ends().destination(self.journey, uri, self)
+        return self._remote_ends(self.definition.destination.protocol).destination(self.journey, uri, self)
 
     def _complete(self) -> None:
         self._finished()
@@ -50,13 +51,30 @@ class Shovel(Transfer):
         """Return the message with the properties and headers that the definition asks for."""
         if self.definition.properties:
             message = with_properties(message, self.definition.properties)
+        headers = (
+            self._annotations() if self.definition.destination.protocol == AMQP10 else self._headers(message)
+        )
+        return message.saying(headers) if headers else message
+
+    def _annotations(self) -> dict[str, Value]:
+        """Return the annotations that RabbitMQ's shovels add to a message of AMQP 1.0."""
+        annotations: dict[str, Value] = {}
+        if self.definition.forward_headers:
+            annotations["x-opt-shovelled-by"] = "leveret"
+            annotations["x-opt-shovel-type"] = self.type
+            annotations["x-opt-shovel-name"] = self.journey.name
+        if self.definition.timestamp_header:
+            annotations["x-opt-shovelled-timestamp"] = int(self._broker.clock.wall() * 1000)
+        return annotations
+
+    def _headers(self, message: Message) -> dict[str, Value]:
         headers: dict[str, Value] = {}
         if self.definition.forward_headers:
             before = message.header(SHOVELLED)
             headers[SHOVELLED] = [self._mark(), *(before if isinstance(before, list) else ())]
         if self.definition.timestamp_header:
             headers[SHOVELLED_AT] = Timestamp(int(self._broker.clock.wall()))
-        return message.saying(headers) if headers else message
+        return headers
 
     def _mark(self) -> Mapping[str, Value]:
         source, destination = self.definition.source, self.definition.destination
@@ -69,7 +87,7 @@ class Shovel(Transfer):
             "dest-uri": destination.uris[0].shown,
         }
         for end, at in (("src", source), ("dest", destination)):
-            for what, name in (("queue", at.queue), ("exchange", at.exchange)):
+            for what, name in (("queue", at.queue), ("exchange", at.exchange), ("address", at.address)):
                 if name is not None:
                     mark[f"{end}-{what}"] = name
         return mark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -20,16 +20,34 @@ class AckMode(Enum):
     NO_ACK = "no-ack"  # when it is delivered
 
 
+AMQP091: Final = "amqp091"
+AMQP10: Final = "amqp10"
+
+
 @attrs.frozen
 class EndSettings:
-    """One end of a shovel."""
+    """One end of a shovel: it has an address if it speaks AMQP 1.0, and else a queue or an exchange."""
 
     uris: tuple[Uri, ...]
-    queue: str | None
-    exchange: str | None
-    key: str | None
-    arguments: Table  # of the queue, if it has to be declared
-    predeclared: bool  # a missing queue is not declared
+    queue: str | None = None
+    exchange: str | None = None
+    key: str | None = None
+    arguments: Table = attrs.field(factory=dict)  # of the queue, if it has to be declared
+    predeclared: bool = False  # a missing queue is not declared
+    address: str | None = None
+
+    @property
+    def protocol(self) -> str:
+        return AMQP091 if self.address is None else AMQP10
+
+
+@attrs.frozen
+class Overwrites:
+    """Properties, application-properties and message-annotations that each message gets at an end of AMQP 1.0."""
+
+    properties: Mapping[str, str | int]
+    application: Mapping[str, str | int | float | bool]
+    annotations: Mapping[str, str | int | float | bool]
 
 
 @attrs.frozen
@@ -47,3 +65,4 @@ class Definition:
     timestamp_header: bool = False
     trusts_user_id: bool = False  # what the source says about who has published a message is not checked
     properties: Mapping[str, Any] = attrs.field(factory=dict)  # that each message gets in place of its own
+    overwrites: Overwrites | None = None  # the same, at an end of AMQP 1.0

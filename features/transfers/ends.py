@@ -136,16 +136,24 @@ class QueueFeedEnd(SourceEnd):
 
 @attrs.frozen
 class RemoteEnds:
-    """Functions that make ends on other brokers; `Uri` is the one to use this time."""
+    """Functions that make the ends of shovels on other brokers; `Uri` is the one to use this time."""
 
     source: Callable[[Journey, Uri, EndListener], SourceEnd]
     destination: Callable[[Journey, Uri, EndListener], DestinationEnd]
+
+
+@attrs.frozen
+class FeedEnds(RemoteEnds):
+    """The same with those of links of a federation."""
+
     exchange_feed: Callable[[ExchangeFeed, Journey, Uri, EndListener], ExchangeFeedEnd]
     queue_feed: Callable[[QueueFeed, Journey, Uri, EndListener], QueueFeedEnd]
 
 
 def end_named(end: EndSettings) -> str:
-    """Return the queue or exchange of an end, for people."""
+    """Return the address, queue or exchange of an end, for people."""
+    if end.address is not None:
+        return f"address '{end.address}'"
     if end.queue is not None:
         return f"queue '{end.queue}'"
     return "the exchanges of the messages" if end.exchange is None else f"exchange '{end.exchange}'"

@@ -16,6 +16,7 @@ PREFETCH_MAX: Final = 65_535
 RECONNECT_S: Final = 5.0
 RECONNECT_MAX_S: Final = 86_400
 URIS_MAX: Final = 100
+QUEUE_LENGTH: Final = "queue-length"
 NAME_MAX: Final = 255
 
 
@@ -58,12 +59,12 @@ class ParameterReader:
             raise PreconditionFailed(f"key '{key}' should be a URI, or a list of them")
         return tuple(map(parse, texts))
 
-    def text(self, key: str) -> str | None:
+    def text(self, key: str, size_max: int = NAME_MAX) -> str | None:
         given = self._value.get(key)
         if given is None:
             return None
-        if not isinstance(given, str) or len(given.encode()) > NAME_MAX:
-            raise PreconditionFailed(f"key '{key}' should be a text of at most {NAME_MAX} bytes")
+        if not isinstance(given, str) or len(given.encode()) > size_max:
+            raise PreconditionFailed(f"key '{key}' should be a text of at most {size_max} bytes")
         return given
 
     def flag(self, key: str) -> bool:
@@ -114,7 +115,7 @@ class ParameterReader:
         given = self._value.get("src-delete-after", "never")
         if given == "never":
             return None
-        if given == "queue-length" or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
+        if given == QUEUE_LENGTH or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
             return given
         raise PreconditionFailed(
             "key 'src-delete-after' should be 'never', 'queue-length' or a number of messages"

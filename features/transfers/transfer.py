@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.errors import Failure, Unsupported
-from leveret.features.transfers.definition import AckMode
+from leveret.features.transfers.definition import AMQP091, AckMode
 from leveret.features.transfers.ends import (
     DestinationEnd,
     EndListener,
@@ -72,11 +72,12 @@ class Transfer(EndListener):
     def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
         """Return the ends at these addresses, which are not open yet. Raises Failure if no protocol can."""
 
-    def _remote_ends(self) -> RemoteEnds:
-        """Return what makes ends on other brokers. Raises Unsupported if no protocol can."""
-        if self._broker.remote_ends is None:
-            raise Unsupported("no protocol of this node connects to other brokers")
-        ends = self._broker.remote_ends()
+    def _remote_ends(self, protocol: str = AMQP091) -> RemoteEnds:
+        """Return what makes ends on other brokers that speak a protocol. Raises Unsupported if this node does not."""
+        makers = self._broker.remote_ends
+        if protocol not in makers:
+            raise Unsupported(f"this node connects to no other broker with the protocol {protocol}")
+        ends = makers[protocol]()
         assert isinstance(ends, RemoteEnds), "a protocol promises this"
         return ends
 

@@ -215,6 +215,19 @@ def test_a_shovel_is_set_on_the_page(page: Page, node: PageNode) -> None:
     expect(row(page, "to-shop").locator(".badge.good")).to_have_text("running")
 
 
+def test_a_shovel_over_1_0_is_set_on_the_page(page: Page, node: PageNode) -> None:
+    node.declare("orders", durable=True)
+    node.declare("kept", durable=True)
+    go(page, "shovels")
+    form = opened(page, "Add or replace a shovel")
+    values = {"src-name": "orders", "dest-uri": node.url, "dest-kind": "address", "dest-name": "/queues/kept"}
+    fill(form, name="to-itself", **values)
+    submit(form)
+    told(page, "Shovel “to-itself” is set")
+    expect(row(page, "to-itself")).to_contain_text("address /queues/kept")
+    expect(row(page, "to-itself").locator(".badge.good")).to_have_text("running")
+
+
 def test_an_upstream_is_set_and_deleted_on_the_page(page: Page, node: PageNode) -> None:
     go(page, "federation")
     form = opened(page, "Add or replace an upstream")

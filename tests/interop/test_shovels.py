@@ -90,6 +90,49 @@ def test_messages_move_between_nodes_over_a_break(node_with: Start, direction: s
     wait_until(lambda: there.clients() == 0, "the connection to be closed")
 
 
+@pytest.mark.parametrize("mode", ["on-confirm", "on-publish", "no-ack"])
+@pytest.mark.parametrize("direction", ["out", "in"])
+def test_messages_move_between_nodes_over_amqp_1_0(node_with: Start, direction: str, mode: str) -> None:
+    here, there = node_with(HTTP), node_with()
+    sent = Sent(here)
+    source, target = (here, there) if direction == "out" else (there, here)
+    publish(source, "from", 0, COUNT)
+    target.declare("to", durable=True)
+    near, far = ("src", "dest") if direction == "out" else ("dest", "src")
+    queues = {"src": "from", "dest": "to"}
+    sent.shovel(
+        **{f"{near}_uri": "amqp://", f"{near}_queue": queues[near]},
+        **{f"{far}_protocol": "amqp10", f"{far}_uri": there.url, f"{far}_address": f"/queues/{queues[far]}"},
+        reconnect_delay=0.05,
+        ack_mode=mode,
+    )
+    wait_until(lambda: target.ready("to") == COUNT, "all of them")
+    state = sent.state()
+    assert (state["state"], state[f"{far}_protocol"]) == ("running", "amqp10")
+    assert state[f"{far}_address"] == f"/queues/{queues[far]}"
+    there.close_connections()
+    publish(source, "from", COUNT, COUNT)
+    wait_until(lambda: target.ready("to") >= 2 * COUNT, "the others")
+    wait_until(lambda: source.ready("from") + source.unsettled("from") == 0, "the source to be empty")
+    assert sorted({int(body) for body in taken(target, "to")}) == list(range(2 * COUNT))
+    sent.ask("DELETE", "shovels/vhost/%2F/s")
+    wait_until(lambda: there.clients() == 0, "the connection to be closed")
+
+
+def test_a_shovel_of_1_0_goes_over_tls(node_with: Start, tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    there = node_with(f'listeners = [{{ address = "127.0.0.1:0", tls = {toml(pki.settings())} }}]\n')
+    here = node_with(HTTP)
+    sent = Sent(here)
+    publish(here, "from", 0, 3)
+    there.declare("to", durable=True)
+    port = there.node.addresses[0].rpartition(":")[2]
+    known = f"amqps://guest:guest@localhost:{port}?cacertfile={quote(str(pki.ca), safe='')}"
+    to = {"dest_protocol": "amqp10", "dest_uri": known, "dest_address": "/queues/to"}
+    sent.shovel(src_uri="amqp://", src_queue="from", **to)
+    wait_until(lambda: there.ready("to") == 3, "all of them")
+
+
 def test_a_shovel_goes_over_tls_to_a_node_whose_certificate_it_knows(
     node_with: Start, tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Mechanism
 
 if TYPE_CHECKING:
-    from leveret.features.transfers.ends import RemoteEnds
+    from leveret.features.transfers.ends import FeedEnds
 
 log: Final = logging.getLogger("leveret.amqp091")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
@@ -252,13 +252,13 @@ class Adapter091(RenewableConnection, Handler):
             raise reply(failure, method.class_id, method.method_id) from None
 
 
-def remote_ends() -> RemoteEnds:
+def remote_ends() -> FeedEnds:
     """Return what makes the ends of shovels and of links of a federation on other brokers."""
-    from leveret.features.transfers.ends import RemoteEnds
+    from leveret.features.transfers.ends import FeedEnds
     from leveret.protocols.amqp091.broker.federation_ends import ExchangeFeed091, QueueFeed091
     from leveret.protocols.amqp091.broker.shovel_ends import Destination091, Source091
 
-    return RemoteEnds(Source091, Destination091, ExchangeFeed091, QueueFeed091)
+    return FeedEnds(Source091, Destination091, ExchangeFeed091, QueueFeed091)
 
 
 PROTOCOL: Final = Protocol(

@@ -18,11 +18,9 @@ from leveret.features.transfers.ends import (
     EndListener,
     Journey,
     SourceEnd,
-    TransferEnd,
     goes_nowhere,
     settles,
 )
-from leveret.front_end import Dial, FrontEnd
 from leveret.message import Message
 from leveret.protocols.amqp091.broker.core_values import field_table
 from leveret.protocols.amqp091.broker.encoding import ENCODING, rendered
@@ -30,6 +28,8 @@ from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import Method
 from leveret.protocols.amqp091.machine.client import Client, Login, Owner
 from leveret.protocols.shared.broker.outbox_writer import OutboxWriter
+from leveret.protocols.shared.broker.remote_end import Link
+from leveret.protocols.shared.broker.remote_end import RemoteEnd as DialledEnd
 from leveret.version import VERSION
 
 if TYPE_CHECKING:
@@ -49,69 +49,11 @@ class Returned(NamedTuple):
     body: bytes
 
 
-class Link(FrontEnd):
-    """A connection that the node has opened to another broker."""
-
-    def __init__(self, owner: Owner, login: Login, outbox: Outbox, now: float) -> None:
-        self.outbox = outbox
-        self.client = Client(owner, login, OutboxWriter(outbox), now)
-        self.halted = True  # it begins by itself
-        self.drain = nothing
-        self.description = f"to {login.virtual_host}"
-
-    @property
-    def closed(self) -> bool:  # type: ignore[override]
-        return self.client.closed
-
-    def receive(self, data: bytes, now: float) -> None:
-        if self.halted:
-            self.halted = False
-            self.client.begin()
-        if data:
-            self.client.receive(data, now)
-
-    def lost(self) -> None:
-        self.client.lost()
-
-    def deadline(self) -> float | None:
-        return self.client.deadline()
-
-    def on_deadline(self, now: float) -> None:
-        self.client.on_deadline(now)
-
-    def drained(self) -> None:
-        self.drain()
-
-    def shut_down(self, reason: str) -> None:
-        self.client.close(reason)
-
-    def pause(self) -> None:
-        """Do not read, until `resume`."""
-        if not self.throttled:
-            self.throttled = True
-            self.client.pause_monitor()
-
-    def resume(self, now: float) -> None:
-        if self.throttled:
-            self.throttled = False
-            self.client.resume_monitor(now)
-            if self.on_resume is not None:
-                self.on_resume()
-
-
-def nothing() -> None:
-    """Do nothing: an end that does not wait for room."""
-
-
-class RemoteEnd(TransferEnd, Owner):
-    """The base of both ends: dialling, the queue, and the end of the connection."""
+class RemoteEnd(DialledEnd[Client], Owner):
+    """The base of both ends: the channel, and the queue."""
 
     def __init__(self, journey: Journey, uri: Uri, listener: EndListener) -> None:
-        self._journey = journey
-        self._uri = uri
-        self._listener = listener
-        self._link: Link | None = None
-        self._is_closed = False
+        super().__init__(journey, uri, listener)
         self._may_declare = False  # the queue has been looked for, and is missing
 
     @property
@@ -126,16 +68,7 @@ class RemoteEnd(TransferEnd, Owner):
         """Called when the queue is there; go on."""
         raise NotImplementedError
 
-    def open(self) -> None:
-        operations = self._journey.broker.operations
-        if operations is None:
-            self._listener.failed("this broker does not run in a node, and cannot connect to another")
-        else:
-            operations.dial(Dial(self._uri, self._front, self._failed))
-
-    def _front(self, outbox: Outbox, now: float, body_size_max: int) -> FrontEnd | None:
-        if self._is_closed:
-            return None
+    def _client_on(self, outbox: Outbox, now: float, body_size_max: int) -> Link[Client]:
         uri, name = self._uri, self._journey.title
         login = Login(
             uri.mechanism,
@@ -147,26 +80,12 @@ class RemoteEnd(TransferEnd, Owner):
             body_size_max,
             {"product": "Leveret", "version": VERSION, "connection_name": name},
         )
-        self._link = Link(self, login, outbox, now)
-        return self._link
-
-    def close(self) -> None:
-        self._is_closed = True
-        if self._link is not None:
-            link, self._link = self._link, None
-            link.client.close(f"{self._journey.title} has ended")
-            link.resume(self._journey.broker.now)
-
-    def _failed(self, reason: str) -> None:
-        if not self._is_closed:
-            self._listener.failed(f"{self._uri.shown}: {reason}")
+        client = Client(self, login, OutboxWriter(outbox), now)
+        return Link(client, outbox, f"to {login.virtual_host}")
 
     def _send(self, method: Method) -> None:
         if self._link is not None:
             self._link.client.send(method)
-
-    def on_end(self, reason: str) -> None:
-        self._failed(reason)
 
     def on_refused(self, code: int, reason: str) -> bool:
         if code == m.NOT_FOUND and not self._may_declare and self._end.queue and not self._end.predeclared:
@@ -193,14 +112,6 @@ class RemoteSource(RemoteEnd, SourceEnd):
     @property
     def _end(self) -> EndSettings:
         return self._journey.definition.source
-
-    def pause(self) -> None:
-        if self._link is not None:
-            self._link.pause()
-
-    def resume(self) -> None:
-        if self._link is not None:
-            self._link.resume(self._journey.broker.now)
 
 
 class Source091(RemoteSource):

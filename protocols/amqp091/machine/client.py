@@ -17,7 +17,7 @@ import attrs
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import AmqpError, FieldTable, MalformedError, Method
-from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
+from leveret.protocols.shared.machine.client_machine import ClientMachine
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import State
 
@@ -77,7 +77,7 @@ class Owner(ABC):
         """Called once, when the connection has ended in any way."""
 
 
-class Client(ConnectionMachine):
+class Client(ClientMachine):
     """A connection to a broker."""
 
     HEARTBEAT: ClassVar[bytes] = wire.heartbeat_frame()
@@ -92,7 +92,6 @@ class Client(ConnectionMachine):
         self._properties: bytes | None = None  # None: the header is still to come
         self._body: list[bytes] = []
         self._body_left = 0
-        self._reason = ""
         self.server_properties: FieldTable = {}  # what the broker has told about itself
 
     def begin(self) -> None:
@@ -125,9 +124,6 @@ class Client(ConnectionMachine):
         self.outbox.write(wire.method_frame(channel, method.encode()))
 
     # What the broker sends.
-
-    def _check(self) -> None:
-        """Do nothing: nothing is checked by others."""
 
     def _take(self, data: bytes) -> None:
         octets = self._joined(data)
@@ -278,26 +274,9 @@ class Client(ConnectionMachine):
         self.state = State.OPEN
         self._owner.on_open()
 
-    # The end.
-
-    def _end_now(self, reason: str) -> None:
-        self.state = State.CLOSED
-        self._end(reason)
-
-    def _end(self, reason: str) -> None:
-        self._reason = self._reason or reason
-        self._finish(reason)
-
-    def _on_end(self) -> None:
-        self._tail.clear()
+    def _hear_end(self, reason: str) -> None:
         self._body.clear()
-        self._owner.on_end(self._reason or self.ended_because)
-
-    def _give_up(self) -> None:
-        self._end_now(f"it was silent for more than {2 * self.heartbeat_s} s")
-
-    def _drop(self, because: str, last: bytes = b"") -> None:
-        self._end_now(because)
+        self._owner.on_end(reason)
 
 
 STEPS: Final[dict[tuple[State, type[Method]], Callable[[Client, Method], None]]] = {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from leveret.arguments.row import Section
     from leveret.broker import Broker
     from leveret.config.config import Config
+    from leveret.features.transfers.ends import RemoteEnds
     from leveret.message import Encoding
     from leveret.outbox import Outbox
 
@@ -79,6 +80,14 @@ def _restore_links(maps: list[UnsettledMap]) -> None:
             unsettled.end()
 
 
+def remote_ends() -> RemoteEnds:
+    """Return what makes the ends of shovels on other brokers."""
+    from leveret.features.transfers.ends import RemoteEnds
+    from leveret.protocols.amqp10.broker.shovel_ends import Destination10, Source10
+
+    return RemoteEnds(Source10, Destination10)
+
+
 PROTOCOL: Final = Protocol(
     name="amqp10",
     first_bytes=(b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"),
@@ -88,5 +97,6 @@ PROTOCOL: Final = Protocol(
     encoding=encoding,
     restored=restored,
     sections=sections,
+    remote_ends=remote_ends,
     prepare=partial(import_module, "leveret.protocols.amqp10.broker.adapter"),
 )

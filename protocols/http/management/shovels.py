@@ -101,8 +101,14 @@ def row(request: Request, kept: Kept) -> dict[str, Json]:
 
 
 def end_facts(which: str, end: EndSettings) -> dict[str, Json]:
-    found: dict[str, Json] = {f"{which}_uri": end.uris[0].shown, f"{which}_protocol": "amqp091"}
-    for name, value in (("queue", end.queue), ("exchange", end.exchange), ("exchange_key", end.key)):
+    found: dict[str, Json] = {f"{which}_uri": end.uris[0].shown, f"{which}_protocol": end.protocol}
+    told = {
+        "queue": end.queue,
+        "exchange": end.exchange,
+        "exchange_key": end.key,
+        "address": end.address,
+    }
+    for name, value in told.items():
         if value is not None:
             found[f"{which}_{name}"] = value
     return found

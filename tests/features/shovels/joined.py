@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from leveret.front_end import Dial, FrontEnd
 from leveret.outbox import Outbox
-from leveret.protocols.amqp091.broker.adapter import Adapter091, remote_ends
+from leveret.protocols.amqp091.broker import adapter as amqp091
+from leveret.protocols.amqp091.broker.adapter import Adapter091
+from leveret.protocols.amqp10.broker import registration as amqp10
+from leveret.protocols.amqp10.broker.adapter import Adapter10
 from leveret.values import Json
 from tests.harness.bench import ClientBench
 from tests.harness.http import FakeNode
@@ -23,7 +26,7 @@ class Line:
 
 
 class Network(FakeNode):
-    """A node that connects in memory, as long as the other broker is reachable."""
+    """A node that connects in memory, as long as the other broker is reachable: over AMQP 1.0, if it is `there10`."""
 
     def __init__(self, here: ClientBench, there: ClientBench) -> None:
         super().__init__()
@@ -42,7 +45,8 @@ class Network(FakeNode):
             return
         limits = self.there.config.limits
         box = Outbox(self.there.ready, limits.outbox_size_max)
-        theirs = Adapter091(self.there.broker, self.there.config, box, LOOPBACK, self.there.broker.now)
+        adapter = Adapter10 if asked.uri.host == "there10" else Adapter091
+        theirs = adapter(self.there.broker, self.there.config, box, LOOPBACK, self.there.broker.now)
         self.lines.append(Line(ours, theirs))
         ours.receive(b"", self.here.broker.now)
 
@@ -81,7 +85,7 @@ class TwoBrokers:
         self.yard = Yard(FarBench(self))
         self.network = Network(self.yard.bench, self.there)
         self.yard.broker.operations = self.network
-        self.yard.broker.remote_ends = remote_ends
+        self.yard.broker.remote_ends = {"amqp091": amqp091.remote_ends, "amqp10": amqp10.remote_ends}
 
     def set(self, **said: Json) -> None:
         self.yard.set(**said)

@@ -22,6 +22,39 @@ GOOD: dict[str, Json] = {
     "dest-uri": ["amqps://shop:sesame@there:5999/%2Fprod?heartbeat=7&connection_timeout=500", "amqp://other"],
     "dest-queue": "to",
 }
+FROM_ADDRESS: dict[str, Json] = {
+    "src-protocol": "amqp10",
+    "src-queue": None,
+    "src-uri": "amqp://h",
+    "src-address": "/queues/q",
+}
+TO_ADDRESS: dict[str, Json] = {
+    "dest-protocol": "amqp10",
+    "dest-queue": None,
+    "dest-address": "/queues/q",
+    "dest-uri": "amqp://h",
+}
+
+
+def test_ends_may_be_addresses() -> None:
+    value = {name: item for name, item in {**GOOD, **FROM_ADDRESS, **TO_ADDRESS}.items() if item is not None}
+    found = definition_of(value)
+    assert (found.source.protocol, found.source.address) == ("amqp10", "/queues/q")
+    assert (found.destination.protocol, found.destination.queue) == ("amqp10", None)
+    assert found.overwrites is None
+
+
+def test_what_is_overwritten_is_named_with_either_sign() -> None:
+    given = {"dest-properties": {"content-type": "a/b", "group_id": "g"}, "dest-message-annotations": []}
+    value = {name: item for name, item in {**GOOD, **TO_ADDRESS, **given}.items() if item is not None}
+    found = definition_of(value).overwrites
+    assert found is not None
+    assert (found.properties, found.annotations) == ({"content_type": "a/b", "group_id": "g"}, {})
+
+
+def test_a_hostname_of_1_0_is_the_virtual_host_or_the_host_or_what_is_said() -> None:
+    names = [uri.parse(f"amqp://h{rest}").hostname for rest in ("", "/blue", "/%2F", "?hostname=other")]
+    assert names == ["h", "vhost:blue", "vhost:/", "other"]
 
 
 def test_defaults_are_those_of_rabbitmq() -> None:
@@ -68,7 +101,38 @@ WRONG: list[tuple[dict[str, Json], str]] = [
     ({"dest-exchange": "e"}, "both 'dest-queue' and 'dest-exchange'"),
     ({"dest-queue": "q" * 256}, "at most 255 bytes"),
     ({"ack-mode": "always"}, "on-confirm, on-publish, no-ack"),
-    ({"src-protocol": "amqp10"}, "amqp091, local"),
+    ({"src-protocol": "amqp2"}, "amqp091, amqp10, local"),
+    ({"src-protocol": "amqp10"}, "key 'src-queue' is not for an end with the protocol amqp10"),
+    ({"src-protocol": "amqp10", "src-queue": None}, "must specify 'src-address'"),
+    ({"src-address": "/queues/q"}, "key 'src-address' is not for an end with the protocol amqp091"),
+    ({"dest-properties": {"subject": "s"}}, "key 'dest-properties' is not for an end"),
+    (
+        {"src-protocol": "amqp10", "src-queue": None, "src-address": "/queues/q"},
+        "key 'src-uri' has no host: on this node a shovel has 'src-queue' or 'src-exchange'",
+    ),
+    ({**FROM_ADDRESS, "src-delete-after": "queue-length"}, "does not tell how many messages wait"),
+    ({**FROM_ADDRESS, "src-address": "a" * 4097}, "at most 4096 bytes"),
+    ({**FROM_ADDRESS, "src-consumer-args": {"x": 1}}, "'src-consumer-args' is not for an end"),
+    (
+        {**TO_ADDRESS, "dest-publish-properties": {"priority": 1}},
+        "'dest-publish-properties' is not for an end",
+    ),
+    ({**TO_ADDRESS, "dest-properties": 5}, "should be an object"),
+    ({**TO_ADDRESS, "dest-properties": {"subjekt": "s"}}, "did you mean 'subject'?"),
+    ({**TO_ADDRESS, "dest-properties": {"subject": 5}}, "should be a text"),
+    ({**TO_ADDRESS, "dest-properties": {"content_type": "ä"}}, "should be a text"),
+    ({**TO_ADDRESS, "dest-properties": {"creation_time": True}}, "should be a number"),
+    ({**TO_ADDRESS, "dest-properties": {"creation_time": -1}}, "should be a number"),
+    (
+        {**TO_ADDRESS, "dest-properties": {"group_sequence": 1 << 32}},
+        "should be a number from 0 to 4294967295",
+    ),
+    ({**TO_ADDRESS, "dest-application-properties": {"a": []}}, "a text, a number, true or false"),
+    ({**TO_ADDRESS, "dest-application-properties": {"a": None}}, "a text, a number, true or false"),
+    ({**TO_ADDRESS, "dest-application-properties": {"a": 1 << 63}}, "a text, a number, true or false"),
+    ({**TO_ADDRESS, "dest-application-properties": {"a": float("inf")}}, "a text, a number, true or false"),
+    ({**TO_ADDRESS, "dest-application-properties": {str(n): n for n in range(101)}}, "more than 100 names"),
+    ({**TO_ADDRESS, "dest-message-annotations": {"a": 1}}, "does not begin with 'x-'"),
     ({"src-prefetch-count": -1}, "a number from 0"),
     ({"src-prefetch-count": True}, "a number from 0"),
     ({"reconnect-delay": "never"}, "a number from 0"),

@@ -310,7 +310,7 @@ def test_a_broker_without_a_protocol_for_it_does_not_reach_others(yard: Yard) ->
     shovel = yard.set(dest_uri="amqp://there")
     assert (shovel.state, shovel.reason) == (
         "terminated",
-        "no protocol of this node connects to other brokers",
+        "this node connects to no other broker with the protocol amqp091",
     )
 
 

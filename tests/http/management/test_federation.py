@@ -66,7 +66,7 @@ def test_a_link_that_is_down_says_why(region: Region) -> None:
     region.federate(federation_upstream="u")
     (link,) = ask(region, "GET", f"{LINKS}/%2F/state/down").json
     assert (link["status"], link["uri"]) == ("error", "amqp://guest:***@nowhere")
-    assert "no protocol of this node connects to other brokers" in link["error"]
+    assert "this node connects to no other broker with the protocol amqp091" in link["error"]
 
 
 def test_definitions_take_upstreams_along(region: Region) -> None:

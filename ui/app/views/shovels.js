@@ -32,7 +32,14 @@ export const shovels = {
   ],
 };
 
-const KIND = { type: "select", options: ["queue", "exchange"] };
+const KIND = {
+  type: "select",
+  options: [
+    ["queue", "queue"],
+    ["exchange", "exchange"],
+    ["address", "address, of another broker over AMQP 1.0"],
+  ],
+};
 const URI_HINT = "amqp:// is this node; amqps://user:password@host/vhost another broker";
 
 const setting = () =>
@@ -80,12 +87,20 @@ const setting = () =>
   );
 
 const hostIn = (filled) => filled.elements.vhost.value;
-const kindIn = (filled) => `${filled.elements["src-kind"].value}s`;
+const kindIn = (filled) => {
+  const kind = filled.elements["src-kind"].value;
+  return kind === "address" ? null : `${kind}s`; // addresses of other brokers are not known
+};
 
 /** Returns the keys of one end of a shovel. */
 function endOf(given, end) {
   const [uri, kind, name, key] = ["uri", "kind", "name", "key"].map((part) => given[`${end}-${part}`]);
-  return { [`${end}-uri`]: uri, [`${end}-${kind}`]: name, ...(kind === "exchange" && key ? { [`${end}-exchange-key`]: key } : {}) };
+  return {
+    [`${end}-uri`]: uri,
+    [`${end}-${kind}`]: name,
+    ...(kind === "address" && { [`${end}-protocol`]: "amqp10" }),
+    ...(kind === "exchange" && key && { [`${end}-exchange-key`]: key }),
+  };
 }
 
 const columns = () => [
@@ -107,7 +122,8 @@ const columns = () => [
 function end(each, which) {
   const told = (name) => each[`${which}_${name}`];
   const key = told("exchange_key");
-  const where = told("queue") ? `queue ${told("queue")}` : told("exchange") ? `exchange ${told("exchange")}` : "its own exchange";
+  const kind = ["queue", "exchange", "address"].find(told);
+  const where = kind ? `${kind} ${told(kind)}` : "its own exchange";
   return [where, key ? ` with key ${key}` : "", h("div", { class: "hint" }, h("code", {}, told("uri")))];
 }
 
