@@ -90,6 +90,27 @@ const scripts = {
     ];
   },
 
+  // A batch as Azure's clients send it: its body is three messages.
+  async batch(connection) {
+    const AZURES_BATCH = 0x80013700;
+    const messages = ['a', 'b', 'c'].map((body) => rhea.message.encode({body}));
+    const batch = rhea.message.encode({body: rhea.message.data_sections(messages)});
+    const unsettled = await sender(connection, '/queues/q');
+    const refused = new Promise((resolve) => {
+      unsettled.on('rejected', ({delivery}) => {
+        const {error} = delivery.remote_state;
+        resolve([error.condition, error.description]);
+      });
+    });
+    unsettled.send(batch, undefined, AZURES_BATCH);
+    const first = await refused;
+    const next = await outcome(unsettled, {body: 'single'});
+    const settled = await sender(connection, '/queues/q', {snd_settle_mode: 1});
+    settled.send(batch, undefined, AZURES_BATCH);
+    await on(settled, 'sender_error');
+    return [first, next, settled.error.condition];
+  },
+
   async errors(connection) {
     const refusals = [];
     for (const open of [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from threading import Thread
 
@@ -174,6 +175,46 @@ def test_a_full_queue_rejects_and_says_so(node: RunningNode, connection: Blockin
     condition = delivery.remote.condition
     assert condition.name == "amqp:resource-limit-exceeded"
     assert condition.description == "queue 'q' exceeded maximum length"
+
+
+def test_a_message_without_a_priority_has_4(node: RunningNode, connection: BlockingConnection):
+    node.declare("p", arguments={"x-max-priority": 10})
+    sender = connection.create_sender("/queues/p")
+    for name, fields in {
+        b"3": {"priority": 3},
+        b"none": {},
+        b"5": {"priority": 5},
+        b"0": {"priority": 0},
+    }.items():
+        sender.send(Message(body=name, inferred=True, **fields))
+    assert bodies(connection.create_receiver("/queues/p"), 4) == [b"5", b"none", b"3", b"0"]
+
+
+def test_the_time_to_live_that_is_left_is_told(node: RunningNode, connection: BlockingConnection):
+    node.declare("q")
+    connection.create_sender("/queues/q").send(Message(body=b"x", inferred=True, ttl=60))
+    receiver = connection.create_receiver("/queues/q")
+
+    def left_s() -> float:
+        message = receiver.receive()
+        receiver.release()
+        return float(message.ttl)
+
+    first = left_s()
+    assert 0 < first <= 60
+    wait_until(lambda: left_s() < first, "less time to be left")
+
+
+def test_a_message_is_gone_at_its_absolute_expiry_time(node: RunningNode, connection: BlockingConnection):
+    node.declare("dead")
+    node.declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    sender = connection.create_sender("/queues/q")
+    now_s = time.time()
+    for name, at_s in {b"past": now_s - 10, b"soon": now_s + 0.5, b"later": now_s + 3600}.items():
+        sender.send(Message(body=name, inferred=True, expiry_time=at_s))
+    wait_until(lambda: node.ready("dead") == 2, "two of them to expire")
+    assert bodies(connection.create_receiver("/queues/dead"), 2) == [b"past", b"soon"]
+    assert bodies(connection.create_receiver("/queues/q"), 1) == [b"later"]
 
 
 def test_what_is_sent_settled_is_kept(node: RunningNode, connection: BlockingConnection):

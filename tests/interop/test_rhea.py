@@ -63,6 +63,12 @@ def test_outcomes_tell_what_became_of_a_message(node: RunningNode, script: Scrip
     assert node.ready("q") == 1
 
 
+def test_a_message_of_another_format_is_rejected_and_the_link_goes_on(node: RunningNode, script: Script):
+    refused = ["amqp:not-implemented", "message-format 0x80013700 is not supported"]
+    assert script("batch") == [refused, ["accepted"], "amqp:not-implemented"]
+    assert node.ready("q") == 1
+
+
 def test_refusals_name_the_condition_and_the_thing(script: Script):
     assert script("errors") == [
         ["amqp:not-found", "no queue 'missing' in vhost '/'"],

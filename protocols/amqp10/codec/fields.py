@@ -162,7 +162,7 @@ class Record(Composite):
     def encode(self) -> bytes:
         """Encode the record. Raises ValueError for a value that its field cannot have."""
         parts = [field.encode(getattr(self, field.name)) for field in self.FIELDS]
-        while parts and parts[-1] == NULL:
+        while parts and parts[-1] == NULL and self.CODE not in WHOLE:
             parts.pop()
         return bytes((0, 0x53, self.CODE)) + compound(0xC0, parts)
 
@@ -183,6 +183,9 @@ class Record(Composite):
 
 
 KNOWN: Final[dict[int | str, type[Record]]] = {}  # by descriptor, both spellings
+# The codes of types that are written with all of their fields, also where the last ones are null: open, begin, attach,
+# detach, end, close and error. Azure's clients for Python read these by place, and fail or wait where one is missing.
+WHOLE: Final = frozenset({0x10, 0x11, 0x12, 0x16, 0x17, 0x18, 0x1D})
 
 
 def decode(data: bytes, at: int, end: int) -> tuple[Record, int]:
