@@ -35,7 +35,8 @@ RIGHTS: Final = """
 select has_schema_privilege(%s, 'usage'), has_table_privilege(%s || '.shard', 'update'),
   has_table_privilege(%s || '.chunks', 'insert')
 """
-PROBE: Final = "update {s}.shard set beat = beat where id = %s"  # as a commit does, and changes nothing
+# As a commit does, and changes nothing.
+PROBE: Final = "select from {s}.shard where id = %s for no key update"
 
 
 @attrs.frozen

@@ -319,7 +319,7 @@ def empty(session: Session) -> None:
 
 
 TABLES: Final = (
-    "format", "shard", "objects", "chunks", "settled", "marks", "segments", "blocks", "producers",
+    "format", "shard", "commits", "objects", "chunks", "settled", "marks", "segments", "blocks", "producers",
 )  # fmt: skip
 SCHEMAS: Final = count(1)
 

@@ -19,6 +19,7 @@ from leveret.durable.store.segments import Key, SegmentChange
 Parameters: TypeAlias = "list[bytes | None]"
 Block: TypeAlias = "tuple[Key, int, bytes]"  # a segment, a place in its file, and what is there
 
+NARROW: Final = 5  # the place among the parameters of whether a commit is to need as little room as possible
 PART_OCTETS: Final = 64 << 20  # of messages in one statement, about; PostgreSQL takes at most 1 GiB
 
 
@@ -99,10 +100,12 @@ def parts(
     change: SegmentChange | None,
     blocks: Sequence[Block],
     is_last: bool,
+    old_numbers: Sequence[int] = (),
 ) -> list[Parameters]:
     """Return the parameters of the statements that are a commit together: one, unless it is as large as no other.
 
-    All but the last have nothing but messages, of a large transaction for instance.
+    All but the last have nothing but messages, of a large transaction for instance. `old_numbers` are the first and the
+    last number of earlier commits that are not needed any more.
     """
     found: list[Parameters] = []
     chunks, some_chunks = list(made), list[Chunk]()
@@ -118,7 +121,7 @@ def parts(
                 room -= len(some_blocks[-1][2])
         found.append(parameters(right, Commit(commit.number), some_chunks, None, some_blocks, False))
         some_chunks, some_blocks, room = [], [], PART_OCTETS
-    found.append(parameters(right, commit, chunks, change, rest, is_last))
+    found.append(parameters(right, commit, chunks, change, rest, is_last, old_numbers))
     return found
 
 
@@ -129,6 +132,7 @@ def parameters(
     change: SegmentChange | None,
     blocks: Sequence[Block],
     is_last: bool,
+    old_numbers: Sequence[int] = (),
 ) -> Parameters:
     """Return the parameters of a commit, in the order of `schema.PARAMETERS`.
 
@@ -155,6 +159,8 @@ def parameters(
         right.claim.encode(),
         bigint(commit.number),
         boolean(is_last),
+        boolean(False),
+        bigints(old_numbers),
         byteas([key.encode() for key in commit.objects]),
         byteas([None if value is None else value.encode() for value in commit.objects.values()]),
         bigints(commit.dropped),

@@ -6,10 +6,17 @@ character are bytea, as PostgreSQL's text has no NUL. What is in the columns is 
 A commit is one statement, so that no client that stops in its middle can hold the lock of the shard's row. That row
 orders all commits and takeovers: a commit of an epoch that is over finds another epoch, and changes nothing. The token
 of the claim is compared, too: a claim that was lost in a failover of the database may have left its epoch to another.
+
+PostgreSQL keeps every version of a row that an open transaction of anybody could still see, and each look at the row
+passes all of them. So no row is changed by every commit: the shard's is only locked, which makes no version, each
+commit adds its number as a row of its own, and a beat is the next value of a sequence, which has no versions and needs
+no room. Rows of streams that each commit changes have a `part`, which is another after some commits: a look at the
+highest part passes the versions of that part alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import psycopg
@@ -17,10 +24,14 @@ import psycopg
 from leveret.durable.store.contract import NoSpaceError, StoreError
 from leveret.durable.store.postgres.session import FENCED, BadDatabase, Session, UnreachableError, failure
 
-VERSION: Final = 1
+VERSION: Final = 2
+COMMITS_A_PART: Final = 64  # after which rows that each commit changes have another part
 LEAST_SERVER: Final = 140000
 SHARD: Final = "main"
 
+COMMITS: Final = """create table {s}.commits (
+  shard text, epoch bigint, number bigint, primary key (shard, epoch, number)
+) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000)"""
 # Large columns are not compressed (EXTERNAL): what is in them is often compressed already, or small.
 TABLES: Final = (
     "create schema if not exists {s}",
@@ -30,6 +41,8 @@ TABLES: Final = (
       beat bigint not null default 0, number bigint not null default 0, clean boolean not null default true
     ) with (fillfactor = 20)""",
     "create sequence {s}.places",
+    "create sequence {s}.beats",
+    COMMITS,
     """create table {s}.objects (
       shard text, key bytea, place bigint not null default nextval({places}), value bytea not null,
       primary key (shard, key)
@@ -43,7 +56,8 @@ TABLES: Final = (
     "create table {s}.marks (shard text, entry bigint, tries bigint not null, primary key (shard, entry))",
     """create table {s}.segments (
       shard text, stream bigint, first bigint, next bigint not null, octets bigint not null, bodies bigint not null,
-      begun bigint not null, last bigint not null, primary key (shard, stream, first)
+      begun bigint not null, last bigint not null, part bigint not null default 0,
+      primary key (shard, stream, first, part)
     )""",
     """create table {s}.blocks (
       shard text, stream bigint, segment bigint, at bigint, octets bytea not null,
@@ -51,7 +65,8 @@ TABLES: Final = (
     )""",
     "alter table {s}.blocks alter octets set storage external",
     """create table {s}.producers (
-      shard text, stream bigint, producer bytea, sequence bigint not null, primary key (shard, stream, producer)
+      shard text, stream bigint, producer bytea, sequence bigint not null, part bigint not null default 0,
+      primary key (shard, stream, producer, part)
     )""",
     """create table {s}.takeovers (
       shard text, epoch bigint, node text not null, why text not null, seconds real not null,
@@ -69,7 +84,7 @@ IS_REPLICATED: Final = "current_setting('synchronous_standby_names') <> ''"
 # updates of what is there; of streams the ends last, which take all that there is with them. Null arrays are skipped.
 COMMIT: Final = f"""
 create or replace function {{s}}.commit(
-  shard_ text, epoch_ bigint, claim_ text, number_ bigint, last_ boolean,
+  shard_ text, epoch_ bigint, claim_ text, number_ bigint, last_ boolean, narrow_ boolean, old_numbers_ bigint[],
   keys_ bytea[], values_ bytea[],
   dropped_ bigint[], replaced_ bigint[],
   firsts_ bigint[], octets_ integer[], entries_ bytea[], messages_ bytea[],
@@ -81,10 +96,23 @@ create or replace function {{s}}.commit(
   producing_ bigint[], producers_ bytea[], sequences_ bigint[],
   ended_ bigint[]
 ) returns boolean language plpgsql as $$
+declare
+  part_ constant bigint := (epoch_ << 40) + number_ / {COMMITS_A_PART};
+  newest_ bigint;
 begin
-  update {{s}}.shard set number = number_, clean = last_, owner = case when last_ then null else owner end
-    where id = shard_ and epoch = epoch_ and claim = claim_;
+  perform from {{s}}.shard where id = shard_ and epoch = epoch_ and claim = claim_ for no key update;
   if not found then raise exception 'fenced' using errcode = '{FENCED}'; end if;
+  if last_ then
+    update {{s}}.shard set number = number_, clean = true, owner = null where id = shard_;
+  elsif narrow_ then
+    update {{s}}.shard set number = number_ where id = shard_;
+  else
+    insert into {{s}}.commits values (shard_, epoch_, number_) on conflict do nothing;
+  end if;
+  if old_numbers_ is not null then
+    delete from {{s}}.commits
+      where shard = shard_ and epoch = epoch_ and number between old_numbers_[1] and old_numbers_[2];
+  end if;
   if keys_ is not null then
     delete from {{s}}.objects o using unnest(keys_, values_) u(key, value)
       where o.shard = shard_ and o.key = u.key and u.value is null;
@@ -122,11 +150,19 @@ begin
       where b.shard = shard_ and b.stream = c.stream and b.first = c.first;
   end if;
   if segments_ is not null then
+    for i in 1 .. cardinality(segments_) by 7 loop
+      select part into newest_ from {{s}}.segments
+        where shard = shard_ and stream = segments_[i] and first = segments_[i + 1] order by part desc limit 1;
+      if newest_ <> part_ then
+        delete from {{s}}.segments
+          where shard = shard_ and stream = segments_[i] and first = segments_[i + 1] and part = newest_;
+      end if;
+    end loop;
     insert into {{s}}.segments
       select shard_, segments_[i], segments_[i + 1], segments_[i + 2], segments_[i + 3], segments_[i + 4],
-        segments_[i + 5], segments_[i + 6]
+        segments_[i + 5], segments_[i + 6], part_
       from generate_series(1, cardinality(segments_), 7) i
-      on conflict (shard, stream, first) do update set next = excluded.next, octets = excluded.octets,
+      on conflict (shard, stream, first, part) do update set next = excluded.next, octets = excluded.octets,
         bodies = excluded.bodies, begun = excluded.begun, last = excluded.last;
   end if;
   if blocks_ is not null then
@@ -137,10 +173,18 @@ begin
   if producing_ is not null then
     delete from {{s}}.producers p using unnest(producing_, producers_, sequences_) u(stream, producer, sequence)
       where p.shard = shard_ and p.stream = u.stream and p.producer = u.producer and u.sequence < 0;
+    for i in 1 .. cardinality(producing_) loop
+      select part into newest_ from {{s}}.producers
+        where shard = shard_ and stream = producing_[i] and producer = producers_[i] order by part desc limit 1;
+      if newest_ <> part_ then
+        delete from {{s}}.producers
+          where shard = shard_ and stream = producing_[i] and producer = producers_[i] and part = newest_;
+      end if;
+    end loop;
     insert into {{s}}.producers
-      select shard_, u.stream, u.producer, u.sequence
+      select shard_, u.stream, u.producer, u.sequence, part_
       from unnest(producing_, producers_, sequences_) u(stream, producer, sequence) where u.sequence >= 0
-      on conflict (shard, stream, producer) do update set sequence = excluded.sequence;
+      on conflict (shard, stream, producer, part) do update set sequence = excluded.sequence;
   end if;
   if ended_ is not null then
     delete from {{s}}.blocks where shard = shard_ and stream = any(ended_);
@@ -150,8 +194,44 @@ begin
   return {IS_REPLICATED};
 end $$
 """
+# Show that the owner of an epoch lives, in place of a commit: it waits for one that is on its way, and is replicated
+# after all that are there. No row comes of it if the epoch is over. Without a claim any of the epoch is meant.
+BARRIER: Final = f"""
+create or replace function {{s}}.barrier(shard_ text, epoch_ bigint, claim_ text)
+returns table (committed bigint, replicated boolean) language plpgsql as $$
+begin
+  perform from {{s}}.shard where id = shard_ and epoch = epoch_ and (claim_ is null or claim = claim_)
+    for no key update;
+  if not found then return; end if;
+  perform nextval({{beats}});
+  update {{s}}.shard set clean = false where id = shard_ and clean;
+  return query select {{s}}.committed(shard_, epoch_), {IS_REPLICATED};
+end $$
+"""
+# The number of the last commit of an epoch.
+COMMITTED: Final = """
+create or replace function {s}.committed(shard_ text, epoch_ bigint) returns bigint language sql stable as $$
+  select greatest(s.number, coalesce((
+    select c.number from {s}.commits c where c.shard = shard_ and c.epoch = epoch_ order by c.number desc limit 1), 0))
+  from {s}.shard s where s.id = shard_
+$$
+"""
+FUNCTIONS: Final = (COMMIT, COMMITTED, BARRIER)
+
+# From format 1, in which each commit changed the shard's row.
+UPGRADE: Final = (
+    "create sequence {s}.beats",
+    COMMITS,
+    "alter table {s}.segments add part bigint not null default 0, drop constraint segments_pkey,"
+    " add primary key (shard, stream, first, part)",
+    "alter table {s}.producers add part bigint not null default 0, drop constraint producers_pkey,"
+    " add primary key (shard, stream, producer, part)",
+    "drop function {s}.commit",
+    *FUNCTIONS,
+    f"update {{s}}.format set version = {VERSION}",
+)
 PARAMETERS: Final = (
-    "text", "bigint", "text", "bigint", "boolean",
+    "text", "bigint", "text", "bigint", "boolean", "boolean", "bigint[]",
     "bytea[]", "bytea[]",
     "bigint[]", "bigint[]",
     "bigint[]", "integer[]", "bytea[]", "bytea[]",
@@ -178,8 +258,8 @@ def version_of(session: Session) -> int | None:
     return int(str(row[0])) if row is not None and row[0] is not None else None
 
 
-def check(session: Session) -> None:
-    """Check that the schema is there, and is one that this version knows. Raises UnreachableError, BadDatabase."""
+def check(session: Session) -> int:
+    """Return the version of the schema, which has to be one that is known. Raises UnreachableError, BadDatabase."""
     number = version_of(session)
     if number is None:
         raise BadDatabase(f"{session.database} has no store yet: `leveret store init` makes one")
@@ -188,6 +268,7 @@ def check(session: Session) -> None:
             f"{session.database} has format {number}, and this version of Leveret knows formats up to {VERSION}: "
             "it was written by a newer version; use that one"
         )
+    return number
 
 
 def create(session: Session) -> bool:
@@ -202,9 +283,7 @@ def create(session: Session) -> bool:
         return False
     try:
         with session.connection.transaction():
-            for text in (*TABLES, COMMIT):
-                statement = text.replace("{places}", f"'{_quoted(session, 'places')}'::regclass")
-                session.connection.execute(session.statement(statement))
+            _run(session, (*TABLES, *FUNCTIONS))
             session.connection.execute(session.statement("insert into {s}.format values (%s)"), (VERSION,))
             session.connection.execute(session.statement("insert into {s}.shard (id) values (%s)"), (SHARD,))
     except psycopg.Error as error:
@@ -213,6 +292,31 @@ def create(session: Session) -> bool:
             raise why from None
         raise BadDatabase(f"{session.database}: {why}") from None
     return True
+
+
+def upgrade(session: Session) -> None:
+    """Give a schema of an earlier version the form of this one. Only the owner of the shard may do so.
+
+    Raises UnreachableError, BadDatabase.
+    """
+    try:
+        with session.connection.transaction():
+            session.connection.execute(session.statement("lock table {s}.format in exclusive mode"))
+            if version_of(session) == 1:
+                _run(session, UPGRADE)
+    except psycopg.Error as error:
+        why = failure(error)
+        if isinstance(why, UnreachableError):
+            raise why from None
+        raise BadDatabase(f"{session.database} cannot be given format {VERSION}: {why}") from None
+
+
+def _run(session: Session, texts: Sequence[str]) -> None:
+    """Run statements that name sequences in braces. Raises psycopg.Error."""
+    for text in texts:
+        for name in ("places", "beats"):
+            text = text.replace(f"{{{name}}}", f"'{_quoted(session, name)}'::regclass")
+        session.connection.execute(session.statement(text))
 
 
 def _quoted(session: Session, name: str) -> str:

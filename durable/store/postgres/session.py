@@ -243,6 +243,22 @@ class Session:
         self.connection.close()
 
 
+def owner_session(database: Database, shard: str, epoch: int) -> Session:
+    """Connect as the owner of a shard, for commits. Raises UnreachableError, BadDatabase.
+
+    Each of their statements looks rows up by their key. A plan made while a table was small would read all of it, with
+    what is dead and cannot be removed yet.
+    """
+    session = Session(database, application_name(database, shard, epoch))
+    try:
+        for kind in ("seqscan", "bitmapscan", "hashjoin", "mergejoin"):
+            session.connection.execute(f"set enable_{kind} = off".encode())
+    except psycopg.Error as error:
+        session.close()
+        raise unusable(database, error) from None
+    return session
+
+
 def connected(database: Database, name: str) -> psycopg.Connection:
     """Return a connection of psycopg under a name for operators. Raises UnreachableError, BadDatabase."""
     try:

@@ -26,12 +26,16 @@ from leveret.durable.store.postgres.session import (
 )
 
 OBSERVE: Final = """
-select s.epoch, s.owner, s.address, s.beat, s.number, a.found, a.waits
+select s.epoch, s.owner, s.address, {beat}, {number}, a.found, a.waits
 from {s}.shard s, lateral (
   select count(*) > 0 as found, coalesce(bool_or(wait_event = 'SyncRep'), false) as waits from pg_stat_activity
   where application_name = %s || s.epoch and datname = current_database()) a
 where s.id = %s
 """
+OF_COMMITS: Final = OBSERVE.replace("{beat}", "(select last_value from {s}.beats)").replace(
+    "{number}", "{s}.committed(s.id, s.epoch)"
+)
+OF_ROW: Final = OBSERVE.replace("{beat}", "s.beat").replace("{number}", "s.number")  # in format 1
 END_SESSIONS: Final = """
 select pg_terminate_backend(pid) from pg_stat_activity
 where application_name = %s and datname = current_database() and pid <> pg_backend_pid()
@@ -40,8 +44,8 @@ CLAIM: Final = """
 update {s}.shard set epoch = epoch + 1, owner = %s, address = %s, claim = %s, beat = 0, number = 0
 where id = %s and epoch = %s
 """
-MINE: Final = "update {s}.shard set beat = beat + 1 where id = %s and epoch = %s and claim = %s"
-BEAT: Final = "update {s}.shard set beat = beat + 1 where id = %s and epoch = %s"
+MINE: Final = "select from {s}.barrier(%s, %s, %s)"
+BEAT: Final = "select from {s}.barrier(%s, %s, null)"
 BEQUEATH: Final = "update {s}.shard set address = %s where id = %s and epoch = %s"
 RELEASE: Final = "update {s}.shard set owner = null where id = %s and epoch = %s"
 
@@ -69,10 +73,13 @@ class Shard:
         self._node = node
         self._name = name
         self._session: Session | None = None
+        self._format = schema.VERSION
 
     def observe(self) -> ShardRow:
         """Return the row as it is now. Raises UnreachableError, BadDatabase."""
-        found = self._ask(OBSERVE, application_name(self._database, self._name, 0)[:-1], self._name)
+        found = self._ask(
+            self._observation(), application_name(self._database, self._name, 0)[:-1], self._name
+        )
         if found is None:
             raise BadDatabase(f"{self._database} has no shard '{self._name}': `leveret store init` makes it")
         epoch, owner, address, beat, number, session, waits = found
@@ -86,6 +93,13 @@ class Shard:
             bool(waits),
         )
 
+    def _observation(self) -> str:
+        """Return the statement that observes, by the format of the schema. Raises UnreachableError, BadDatabase."""
+        session = self._opened()
+        if self._format < schema.VERSION:  # until an owner has changed it
+            self._format = schema.check(session)
+        return OF_ROW if self._format == 1 else OF_COMMITS
+
     def claim(self, epoch: int, node: str, address: str | None) -> int | None:
         """Take the shard over from `epoch`: end its sessions, and begin the next one. Return that.
 
@@ -98,14 +112,27 @@ class Shard:
         try:
             if self._change(CLAIM, node, address, mine, self._name, epoch) == 0:
                 return None
+            self._upgrade()
             sure = not self._is_in_doubt()
         except UnreachableError:
+            if self._format < schema.VERSION:  # the owner may be a node that knows that format only
+                raise
             sure = False
         while not sure:  # a commit of our own: when it is replicated, so is all before it
             if self._change(MINE, self._name, epoch + 1, mine) == 0:
                 return None
             sure = not self._is_in_doubt()
         return epoch + 1
+
+    def _upgrade(self) -> None:
+        """Change the schema to the present format, as the owner. Raises UnreachableError, BadDatabase."""
+        if self._format < schema.VERSION:
+            try:
+                schema.upgrade(self._opened())
+            except BaseException:
+                self.close()
+                raise
+            self._format = schema.VERSION
 
     def beat(self, epoch: int) -> bool:
         """Show that the owner of an epoch is alive. Return whether the epoch lasts. Raises UnreachableError."""
@@ -158,7 +185,7 @@ class Shard:
             require_own_sessions(self._database)
             opened = Session(self._database, standby_name(self._database, self._node))
             try:
-                schema.check(opened)
+                self._format = schema.check(opened)
             except BaseException:
                 opened.close()
                 raise

@@ -33,7 +33,7 @@ from leveret.durable.store.postgres.session import (
     Database,
     Session,
     UnreachableError,
-    application_name,
+    owner_session,
 )
 from leveret.durable.store.postgres.source import Source
 from leveret.durable.store.postgres.writer import TAKEN, PostgresWriter
@@ -67,7 +67,7 @@ class PostgresStore(Store):
         self._closing = Event()
         self._started = False
         self._has_chunks = False  # the local copy has those that were there at the start
-        session = Session(database, application_name(database, shard, epoch))
+        session = owner_session(database, shard, epoch)
         try:
             right = self._begun(session, epoch)
             self._loading = self._source("start")
@@ -92,6 +92,7 @@ class PostgresStore(Store):
         if row is None:
             raise FencedError(TAKEN)
         self.was_clean = bool(row[1])
+        session.done("delete from {s}.commits where shard = %s and epoch < %s", self._shard, epoch)
         return WritingRight(self._shard, epoch, str(row[0]))
 
     def _source(self, use: str) -> Source:

@@ -6,10 +6,10 @@
 While the thread has nothing to do, the journal's thread itself packs and sends a small commit, without waiting: the
 database works while the thread is woken, which is what a client waits for that has its messages confirmed one by one.
 
-A commit in doubt is neither done nor lost. The thread connects until it can, for as long as that takes, and adds a beat
-to the shard's row: once that is replicated, so is all before it, and the row says whether the commit is there. If not,
-the same is sent again. Nothing is confirmed before, and publishers are held back meanwhile. If the row is of another
-epoch, this node is fenced.
+A commit in doubt is neither done nor lost. The thread connects until it can, for as long as that takes, and gives a
+beat, which waits for a commit that is on its way: once the beat is replicated, so is all before it, and its answer says
+whether the commit is there. If not, the same is sent again. Nothing is confirmed before, and publishers are held back
+meanwhile. If the row is of another epoch, this node is fenced.
 
 While no commits come, a beat each second shows others that this node lives: on the same connection and by the same
 thread as commits, so that a node that cannot commit cannot seem to live.
@@ -18,7 +18,7 @@ thread as commits, so that a node that cannot commit cannot seem to live.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty
 from threading import Event, Lock
@@ -40,8 +40,8 @@ from leveret.durable.store.postgres.session import (
     Database,
     Session,
     UnreachableError,
-    application_name,
     boottime,
+    owner_session,
 )
 from leveret.durable.store.postgres.source import AGAIN_S
 from leveret.durable.store.wakeup import Wakeup
@@ -60,17 +60,15 @@ SMALL: Final = 32  # messages, or changes of a kind, in a commit that the journa
 SMALL_OCTETS: Final = 32 << 10  # of their bodies
 CLOSE_S: Final = 10.0  # for the last commit, while the database does not answer
 
+NUMBERS_KEPT: Final = 256  # of the last commits, of which earlier ones are deleted as many at a time
+
 TRUE: Final = boolean(True)
 COMMIT_NAME: Final = b"write"
 COMMIT: Final = "select {{s}}.commit({})".format(
     ", ".join(f"${at}::{kind}" for at, kind in enumerate(schema.PARAMETERS, 1))
 )
 BARRIER_NAME: Final = b"barrier"
-BARRIER: Final = (
-    "update {s}.shard set beat = beat + 1, clean = false "
-    "where id = $1::text and epoch = $2::bigint and claim = $3::text "
-    f"returning number, {schema.IS_REPLICATED}"
-)
+BARRIER: Final = "select committed, replicated from {s}.barrier($1::text, $2::bigint, $3::text)"
 NOT_REPLICATED: Final = (
     "the database has no synchronous standby (synchronous_standby_names is empty); store.postgres.require_replicated "
     "= false does without one"
@@ -132,6 +130,7 @@ class PostgresWriter(WriterThread):
         self._volatile = VolatileChunks()
         self._encoded: list[Sent] = []  # in order: those that are not written yet, and may be given again
         self._taken: Commit | End | None = None  # the next order, which was taken to be encoded
+        self._numbered_from = 1  # the first number of a commit of this epoch that was not told to be deleted
         self._refused = 0  # number of the commit that had no space: none is written before it; or 0
         self._wakeup = Wakeup()
         # Held by the thread that encodes and sends: the writer's, unless it waits for an order.
@@ -308,7 +307,16 @@ class PostgresWriter(WriterThread):
         wanted, kept = lasting(commit, made, self._volatile)
         if not (wanted or kept or change is not None or is_last):
             return Sent(commit, made, change, [])
-        return Sent(commit, made, change, parts(self._right, wanted, kept, change, blocks, is_last))
+        old = self._old_numbers(commit.number)
+        return Sent(commit, made, change, parts(self._right, wanted, kept, change, blocks, is_last, old))
+
+    def _old_numbers(self, number: int) -> Sequence[int]:
+        """Return the first and the last number of earlier commits that are to be deleted now, if any are."""
+        first, last = self._numbered_from, number - NUMBERS_KEPT
+        if last - first < NUMBERS_KEPT:
+            return ()
+        self._numbered_from = last + 1
+        return first, last
 
     def _write_copy(self, sent: Sent) -> None:
         if not sent.is_written:
@@ -428,8 +436,7 @@ class PostgresWriter(WriterThread):
     def _connected(self) -> Session:
         """Connect anew. Raises UnreachableError."""
         self._session.close()
-        name = application_name(self._database, self._right.shard, self._right.epoch)
-        self._session = Session(self._database, name)
+        self._session = owner_session(self._database, self._right.shard, self._right.epoch)
         return self._session
 
     def _look(self) -> None:

@@ -63,7 +63,7 @@ def nothing_is_confirmed_before_the_standby_has_it(
         assert shelf.told == [1]
         asked.row("select pg_cancel_backend(%s)", waits(asked, "commit(")[0])
         wait_until(
-            lambda: shelf.hear_all() > 1 or waits(asked, "beat + 1"), "it waits again, or is confirmed"
+            lambda: shelf.hear_all() > 1 or waits(asked, "barrier("), "it waits again, or is confirmed"
         )
         assert shelf.told == [1]
     finally:
@@ -82,7 +82,7 @@ def a_takeover_reads_nothing_before_its_claim_is_replicated(
         taker.start()
         wait_until(lambda: claimed or waits(asked, "epoch + 1"), "it waits, or is claimed")
         asked.row("select pg_cancel_backend(%s)", waits(asked, "epoch + 1")[0])
-        wait_until(lambda: claimed or waits(asked, "beat + 1"), "it waits again, or is claimed")
+        wait_until(lambda: claimed or waits(asked, "barrier("), "it waits again, or is claimed")
         assert claimed == []
     finally:
         pair.standby.go_on()

@@ -202,11 +202,11 @@ def test_what_is_paged_out_only_to_save_memory_is_here_and_not_in_the_database(
         assert session.rows("select first from {s}.chunks") == [(1,)]
         assert session.rows("select entry from {s}.marks") == [(1,)]
         assert session.rows("select chunk from {s}.settled") == []
-        number = session.rows("select number from {s}.shard")
+        numbers = session.rows("select number from {s}.commits")
         more = entries(4, b"z")
         more.volatile = True
         assert shelf.commit(chunks=[more]) == 2
-        assert session.rows("select number from {s}.shard") == number, "there was nothing to send"
+        assert session.rows("select number from {s}.commits") == numbers, "there was nothing to send"
         merged = chunk.rewritten(
             [(chunk.pack(each).entries, chunk.pack(each).messages, [each.first]) for each in (volatile, more)]
         )
