@@ -27,7 +27,7 @@ from leveret.config.cluster import NODE_NAME_MAX, ClusterSettings
 from leveret.config.config import Config
 from leveret.config.listening import ListenerEntry
 from leveret.config.types import Address
-from leveret.durable.store.contract import FencedError, Store, StoreError
+from leveret.durable.store.contract import FencedError, NoSpaceError, Store, StoreError
 from leveret.durable.store.folder import BadFolder
 from leveret.durable.store.postgres.session import UnreachableError, boottime
 from leveret.errors import PreconditionFailed
@@ -523,10 +523,10 @@ class Member:
     async def _keep_overview(self, term: OwnTerm, epoch: int, why: str, took_s: float) -> None:
         """Write the takeover down, and look at the other nodes from time to time."""
         if self._note is not None:
-            with contextlib.suppress(UnreachableError, StoreError, BadFolder):
+            with contextlib.suppress(UnreachableError, StoreError, NoSpaceError, BadFolder):
                 await self._in_thread(partial(self._note, epoch, why, took_s))
         while self._look is not None:
-            with contextlib.suppress(UnreachableError, StoreError, BadFolder):
+            with contextlib.suppress(UnreachableError, StoreError, NoSpaceError, BadFolder):
                 term.overview.update(await self._in_thread(self._look))
             await trio.sleep(OVERVIEW_S)
 

@@ -207,6 +207,67 @@ class Pair:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class SmallDisk:
+    """A server whose new tables are on a disk of some MiB, as far as sessions connect with `dsn`."""
+
+    octets: Final = 48 << 20
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    @classmethod
+    @contextlib.contextmanager
+    def made(cls) -> Iterator[SmallDisk]:
+        bin_ = programs()
+        assert bin_ is not None, MISSING
+        folder = Path(tempfile.mkdtemp(prefix="leveret-pg-", dir="/tmp"))
+        folder.chmod(0o755)
+        disk = folder / "disk"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={cls.octets}", "tmpfs", disk], check=True)
+        try:
+            for each in (folder, disk):
+                shutil.chown(each, account())
+            server = Server(folder / "server", free_port())
+            initdb = [bin_ / "initdb", "-D", server.folder, "-A", "trust", "-U", POSTGRES, "-N"]
+            run([*initdb, "--no-locale", "-E", "UTF8"], folder)
+            server.start("autovacuum_naptime=1s")
+            try:
+                server.ask(f"create tablespace small location '{disk}'")
+                yield cls(server)
+            finally:
+                server.stop()
+        finally:
+            subprocess.run(["umount", disk], check=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def dsn(self) -> str:
+        return f"{self.server.dsn} options='-c default_tablespace=small'"
+
+    def fill(self) -> None:
+        """Fill the disk up, as somebody else's table does: nothing has room for another page."""
+        import psycopg
+
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("create table if not exists ballast (octets bytea)")
+            connection.execute("alter table ballast alter octets set storage plain")
+            rows = 256
+            while rows:
+                try:
+                    connection.execute(
+                        "insert into ballast select decode(repeat('00', 8000), 'hex') from generate_series(1, %s)",
+                        [rows],
+                    )
+                except psycopg.errors.DiskFull:
+                    rows //= 4
+
+    def give_back(self) -> None:
+        """Give back what filled the disk."""
+        self.server.ask("drop table if exists ballast")
+        self.server.ask("checkpoint")
+
+
 @contextlib.contextmanager
 def shared(folder: Path) -> Iterator[Pair]:
     """The pair of a run: the first process that asks makes it, the last one that leaves ends it.
@@ -259,6 +320,24 @@ def own_pair() -> Iterator[Pair]:
     pair = Pair.made()
     yield pair
     pair.end()
+
+
+@pytest.fixture(scope="session")
+def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallDisk]:
+    """A server without a standby, whose tables may be on a small disk; only root can make one."""
+    need_postgres()
+    if os.geteuid():
+        pytest.skip("only root can mount a file system")
+    with SmallDisk.made() as made:
+        yield made
+
+
+@pytest.fixture
+def small_database(small_disk: SmallDisk) -> Iterator[Database]:
+    """An empty store on the small disk."""
+    with schema_in(small_disk) as made:
+        yield made
+    small_disk.give_back()
 
 
 @pytest.fixture(scope="session")
@@ -325,7 +404,7 @@ SCHEMAS: Final = count(1)
 
 
 @contextlib.contextmanager
-def schema_in(pair: Pair) -> Iterator[Database]:
+def schema_in(pair: Pair | SmallDisk) -> Iterator[Database]:
     """An empty store in a schema of its own, which is dropped at the end."""
     from leveret.durable.store.postgres import schema
     from leveret.durable.store.postgres.session import Database, Session

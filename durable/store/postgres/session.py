@@ -38,6 +38,7 @@ MISTAKES: Final = (
     "42",
 )  # classes of SQLSTATE: the same statement fails again, however often it is sent
 FULL: Final = "53"  # insufficient resources: disk, memory
+DISK_FULL: Final = "53100"
 NOT_PREPARED: Final = ("26000", "42P05")  # a statement is not prepared, or is already
 APPLICATION: Final = "leveret"
 LOOK_S: Final = 0.25  # between two looks at whether to go on waiting for an answer
@@ -72,6 +73,10 @@ def boottime() -> float:
 
 class BadDatabase(BadFolder):
     """A database cannot be used as a store. The text says why, and what can be done; it has no password."""
+
+
+class FullDatabaseError(NoSpaceError):
+    """The database's disk is full. What needs no room, or makes some, can still be done."""
 
 
 class UnreachableError(Exception):
@@ -278,6 +283,8 @@ def failure(error: psycopg.Error) -> UnreachableError | FencedError | NoSpaceErr
     state = error.sqlstate or ""
     if state == FENCED:
         return FencedError("another node has taken over: this one confirms nothing more")
+    if state == DISK_FULL:
+        return FullDatabaseError(f"the database has no room: {line_of(error)}")
     if state.startswith(FULL):
         return NoSpaceError(f"the database has no room: {line_of(error)}")
     if state in NOT_PREPARED:

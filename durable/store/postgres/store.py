@@ -145,6 +145,14 @@ class PostgresStore(Store):
         self._writer.start(soon, durable, failed, stalled)
         self._started = True
 
+    @property
+    def room(self) -> int:
+        return self._writer.reserve.room
+
+    @property
+    def is_short(self) -> bool:
+        return self._writer.reserve.is_short
+
     def append(self, commit: Commit) -> None:
         self._writer.put(commit)
 

@@ -30,14 +30,17 @@ from leveret.durable.store.contract import Commit, FencedError, NoSpaceError, St
 from leveret.durable.store.postgres import schema
 from leveret.durable.store.postgres.arrays import bigint, boolean
 from leveret.durable.store.postgres.parameters import (
+    NARROW,
     Parameters,
     VolatileChunks,
     WritingRight,
     lasting,
     parts,
 )
+from leveret.durable.store.postgres.reserve import DatabaseReserve
 from leveret.durable.store.postgres.session import (
     Database,
+    FullDatabaseError,
     Session,
     UnreachableError,
     boottime,
@@ -108,6 +111,12 @@ def is_small(commit: Commit) -> bool:
     return len(sizes) <= SMALL and sum(sizes) <= SMALL_OCTETS
 
 
+def _need_little(made: list[Parameters]) -> None:
+    """Have commits add no row for their number, for which a page might be wanting."""
+    for each in made:
+        each[NARROW] = TRUE
+
+
 class PostgresWriter(WriterThread):
     """The thread that writes one shard in one epoch."""
 
@@ -128,6 +137,7 @@ class PostgresWriter(WriterThread):
         self._session = session
         self._requires_standby = requires_standby
         self._volatile = VolatileChunks()
+        self.reserve = DatabaseReserve(self._opened)
         self._encoded: list[Sent] = []  # in order: those that are not written yet, and may be given again
         self._taken: Commit | End | None = None  # the next order, which was taken to be encoded
         self._numbered_from = 1  # the first number of a commit of this epoch that was not told to be deleted
@@ -224,6 +234,7 @@ class PostgresWriter(WriterThread):
             wait_s = 0 if more else BEAT_S
             if boottime() - self.renewed_at >= BEAT_S:
                 self._beat()
+                self._look_after_reserve()
 
     def _wait(self, wait_s: float) -> Commit | End | None:
         """Wait for an order, and let the journal's thread encode and send meanwhile. None: there was none."""
@@ -252,6 +263,12 @@ class PostgresWriter(WriterThread):
         self._refused = 0
         self.commits += 1
         self._soon(lambda: durable(number))
+        if self.reserve.is_short:
+            self._look_after_reserve()
+
+    def _look_after_reserve(self) -> None:
+        with suppress(UnreachableError):  # the next commit, or beat, finds that out
+            self.reserve.look_after(monotonic())
 
     def _finish(self, last: Commit) -> None:
         """Write the last commit, and with it the note that the shard was closed properly, and has no owner."""
@@ -272,6 +289,9 @@ class PostgresWriter(WriterThread):
             while not is_sure:
                 try:
                     is_sure = self._commit(sent)
+                except FullDatabaseError:
+                    if not self._has_lent_to(sent):
+                        raise
                 except UnreachableError as error:
                     self._tell(str(error))
                     is_sure = self._is_there(commit.number)
@@ -279,6 +299,14 @@ class PostgresWriter(WriterThread):
             self._write_copy(sent)
             self._tell(None)
         self._encoded.remove(sent)
+
+    def _has_lent_to(self, sent: Sent) -> bool:
+        """Give up a part of the reserve for a commit that found no room, and return whether there was one."""
+        _need_little(sent.parts)
+        try:
+            return self.reserve.give_up_part(monotonic())
+        except UnreachableError:
+            return True  # the commit finds that out, too
 
     def _encode(self, commit: Commit, is_last: bool) -> Sent:
         """Return a commit encoded, once, however often it is given. Raises NoSpaceError, StoreError."""
@@ -308,7 +336,10 @@ class PostgresWriter(WriterThread):
         if not (wanted or kept or change is not None or is_last):
             return Sent(commit, made, change, [])
         old = self._old_numbers(commit.number)
-        return Sent(commit, made, change, parts(self._right, wanted, kept, change, blocks, is_last, old))
+        made_parts = parts(self._right, wanted, kept, change, blocks, is_last, old)
+        if self.reserve.is_short:
+            _need_little(made_parts)
+        return Sent(commit, made, change, made_parts)
 
     def _old_numbers(self, number: int) -> Sequence[int]:
         """Return the first and the last number of earlier commits that are to be deleted now, if any are."""
@@ -436,8 +467,12 @@ class PostgresWriter(WriterThread):
     def _connected(self) -> Session:
         """Connect anew. Raises UnreachableError."""
         self._session.close()
-        self._session = owner_session(self._database, self._right.shard, self._right.epoch)
+        self._session = self._opened()
         return self._session
+
+    def _opened(self) -> Session:
+        """Return a new connection. Raises UnreachableError."""
+        return owner_session(self._database, self._right.shard, self._right.epoch)
 
     def _look(self) -> None:
         """Called while the database is waited for. Raises StoreError once the store is to be closed."""

@@ -9,6 +9,9 @@ import pytest
 
 from leveret.durable.store.postgres.session import Database, Session
 from tests.durable.store.shelf import Shelf, entries
+from tests.harness.postgres import small_database, small_disk
+
+__all__ = ["small_database", "small_disk"]
 
 
 @pytest.fixture
