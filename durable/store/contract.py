@@ -41,6 +41,10 @@ class NoSpaceError(Exception):
     """There was no room for a commit. Nothing of it is kept; the same commit may be tried again."""
 
 
+class FullDatabaseError(NoSpaceError):
+    """The disk of a database is full. What needs no room, or makes some, can still be done."""
+
+
 class DamagedError(Exception):
     """The bytes that were read are not those that were written. The text says where."""
 

@@ -49,9 +49,8 @@ class DatabaseReserve:
         self._connect = connect
         self._parts = parts
         self._part_octets = part_octets
-        self._there: set[str] | None = (
-            None  # tables; None: they were not looked for, or others may have changed them
-        )
+        # Tables; None: they were not looked for, or others may have changed them.
+        self._there: set[str] | None = None
         self._try_at = 0.0
         self.is_short = False  # it was needed, and is not whole again
 

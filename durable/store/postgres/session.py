@@ -14,7 +14,7 @@ from zlib import crc32
 
 import attrs
 
-from leveret.durable.store.contract import FencedError, NoSpaceError, StoreError
+from leveret.durable.store.contract import FencedError, FullDatabaseError, NoSpaceError, StoreError
 from leveret.durable.store.folder import BadFolder
 
 try:
@@ -73,10 +73,6 @@ def boottime() -> float:
 
 class BadDatabase(BadFolder):
     """A database cannot be used as a store. The text says why, and what can be done; it has no password."""
-
-
-class FullDatabaseError(NoSpaceError):
-    """The database's disk is full. What needs no room, or makes some, can still be done."""
 
 
 class UnreachableError(Exception):

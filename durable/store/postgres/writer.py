@@ -26,7 +26,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from leveret.durable.store import chunk
-from leveret.durable.store.contract import Commit, FencedError, NoSpaceError, StoreError
+from leveret.durable.store.contract import Commit, FencedError, FullDatabaseError, NoSpaceError, StoreError
 from leveret.durable.store.postgres import schema
 from leveret.durable.store.postgres.arrays import bigint, boolean
 from leveret.durable.store.postgres.parameters import (
@@ -40,7 +40,6 @@ from leveret.durable.store.postgres.parameters import (
 from leveret.durable.store.postgres.reserve import DatabaseReserve
 from leveret.durable.store.postgres.session import (
     Database,
-    FullDatabaseError,
     Session,
     UnreachableError,
     boottime,

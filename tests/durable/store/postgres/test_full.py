@@ -9,10 +9,10 @@ from time import monotonic
 
 import pytest
 
-from leveret.durable.store.contract import UNLIMITED, NoSpaceError
+from leveret.durable.store.contract import UNLIMITED, FullDatabaseError, NoSpaceError
 from leveret.durable.store.postgres import writer
 from leveret.durable.store.postgres.reserve import AGAIN_S, DatabaseReserve
-from leveret.durable.store.postgres.session import Database, FullDatabaseError, Session
+from leveret.durable.store.postgres.session import Database, Session
 from leveret.durable.store.postgres.shard import Shard
 from leveret.durable.store.postgres.store import PostgresStore
 from tests.durable.store.shelf import Shelf, entries
