@@ -17,6 +17,7 @@ from leveret.clock import NEVER
 
 if TYPE_CHECKING:
     from leveret.message import Encoding, Message
+    from leveret.observability.metric import Metric
     from leveret.publishing.publisher import Publisher
     from leveret.queues.stream_log import Log
 
@@ -227,6 +228,10 @@ class Durability(ABC):
 
     def settle(self, publishers: Sequence[Publisher]) -> None:
         """Close the batch: tell these publishers when all of it is on disk."""
+
+    def metrics(self) -> Sequence[Metric]:
+        """Return metrics that the store alone has."""
+        return ()
 
     def has_room_for(self, octets: int) -> bool:
         """Return whether a commit with so many bytes of bodies fits on the disk, besides what is gathered already."""

@@ -26,6 +26,7 @@ from leveret.durable.wall_offsets import JUMP_MS, WallOffsets
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.message import Encoding
+    from leveret.observability.metric import Metric
 
 log: Final = logging.getLogger("leveret.store")
 
@@ -169,6 +170,9 @@ class EntryReader(Durability):
             self._unreadable.note(
                 holder, Page(numbers, page.position, page.last, 0, redelivered=page.redelivered, marks=marks)
             )
+
+    def metrics(self) -> Sequence[Metric]:
+        return self.store.metrics()
 
     def unreadable_of(self, holder: Holder) -> int:
         return self._unreadable.of(holder) if self._unreadable.count else 0

@@ -21,6 +21,7 @@ import attrs
 from mypy_extensions import mypyc_attr
 
 from leveret.message import Message
+from leveret.observability.metric import Metric
 from leveret.selectors.bloom import BloomQuery
 
 T = TypeVar("T")
@@ -406,6 +407,10 @@ class Store(ABC):
         """Run `job` in a reading thread, then `then` in the journal's with what it returned or raised."""
 
     # Maintenance.
+
+    def metrics(self) -> Sequence[Metric]:
+        """Return metrics that a store of this kind alone has."""
+        return ()
 
     @abstractmethod
     def stats(self) -> Stats: ...

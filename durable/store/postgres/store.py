@@ -26,6 +26,7 @@ from leveret.durable.store.contract import (
     StoreError,
 )
 from leveret.durable.store.postgres import schema
+from leveret.durable.store.postgres.horizon import HorizonWatch
 from leveret.durable.store.postgres.parameters import WritingRight
 from leveret.durable.store.postgres.scratch import Scratch
 from leveret.durable.store.postgres.session import (
@@ -37,6 +38,7 @@ from leveret.durable.store.postgres.session import (
 )
 from leveret.durable.store.postgres.source import Source
 from leveret.durable.store.postgres.writer import TAKEN, PostgresWriter
+from leveret.observability.metric import Metric
 
 T = TypeVar("T")
 
@@ -78,6 +80,7 @@ class PostgresStore(Store):
         self._writer = PostgresWriter(
             database, right, self._scratch, session, require_replicated, self._closing
         )
+        self._horizon = HorizonWatch(database, f"{APPLICATION}:horizon", self._closing)
         try:
             self._load()
         except BaseException:
@@ -143,6 +146,7 @@ class PostgresStore(Store):
         self._objects, self._marks, self._spans, self._producers = {}, [], [], []
         self._scratch.begin(soon)
         self._writer.start(soon, durable, failed, stalled)
+        self._horizon.start()
         self._started = True
 
     @property
@@ -182,6 +186,9 @@ class PostgresStore(Store):
 
     def stats(self) -> Stats:
         return attrs.evolve(self._scratch.stats(), commits=self._writer.commits)
+
+    def metrics(self) -> Sequence[Metric]:
+        return self._horizon.horizon.metrics()
 
     def backup(self, folder: Path) -> None:
         from leveret.durable.store.postgres.copying import to_folder  # a node that only runs need not load it

@@ -43,10 +43,12 @@ def families(broker: Broker, groups: frozenset[str] | None) -> Iterator[tuple[Fa
         yield EVENTS, [(labelled({"event": name}), count) for name, count in counts]
         if broker.interceptors is not None:
             yield from _intercepted(broker.interceptors)
-        for guest in broker.guests:
-            for each in guest.metrics():
-                family = Family(each.name, each.kind, each.help)
-                yield family, [(labelled(labels), value) for labels, value in each.samples]
+        told = [metric for guest in broker.guests for metric in guest.metrics()]
+        if broker.journal is not None:
+            told += broker.journal.metrics()
+        for each in told:
+            family = Family(each.name, each.kind, each.help)
+            yield family, [(labelled(labels), value) for labels, value in each.samples]
 
 
 EVENTS: Final = Family("leveret_events_total", COUNTER, "Events by name, such as queue.created.")
