@@ -21,6 +21,7 @@ from leveret.config.types import (
     printed,
 )
 
+SUSPEND_CLOSE_LEASES: Final = 4  # after which a suspended node closes connections, as another may serve
 LEASE_TTL_MIN_S: Final = 3.0  # a busy machine keeps a thread waiting for a second now and then
 NAME: Final = Text("1 to 63 letters, digits, dots, hyphens or underscores", r"[A-Za-z0-9._-]{1,63}")
 NODE_NAME_MAX: Final = 36  # what PostgreSQL keeps of the name of a session has to end with all of it
@@ -53,10 +54,11 @@ class ClusterSettings(Record):
         "for so long it delivers and confirms nothing more.",
         5.0,
     )
-    suspend_close: float = key(
+    suspend_close: float | None = key(
         Duration(1, 86_400),
-        "How long a node that cannot reach its database keeps its clients' connections open.",
-        120.0,
+        "How long a node that cannot reach its database keeps its clients' connections open, unless another node takes "
+        "over and tells it so. Without it four times `lease_ttl`.",
+        None,
     )
     relay: bool = key(
         Flag(),
@@ -74,6 +76,11 @@ class ClusterSettings(Record):
     def is_on(self) -> bool:
         """Return whether this node is one of a cluster."""
         return self.name is not None
+
+    @property
+    def suspend_close_s(self) -> float:
+        """Return how long a suspended node keeps connections open, in seconds."""
+        return SUSPEND_CLOSE_LEASES * self.lease_ttl if self.suspend_close is None else self.suspend_close
 
     def contradictions(self) -> Iterator[Problem]:
         if self.name is None:

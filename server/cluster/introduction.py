@@ -9,6 +9,9 @@ as in RFC 4303, section 3.4.3: a header that was captured opens no other connect
 client's own bytes follow as they are, TLS or another PROXY header included, and are treated as the named listener
 treats them.
 
+A node that has taken over tells its predecessor so by such a header, as that may be cut off from the database: made
+with the predecessor's key, without a client, and with its own announcement, whose key is encrypted.
+
 The source of the form is HAProxy's specification, `proxy-protocol.txt`: 0xE0 to 0xEF are types for own use.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, ip_address
 from itertools import count
 from typing import Final
@@ -37,6 +41,8 @@ from leveret.server.node.proxy_protocol import (
 LISTENER: Final = 0xE0  # the listener that the client has connected to, by its place in the configuration
 CODE: Final = 0xE1
 SERIAL: Final = 0xE2
+NEWS: Final = 0xE3
+TAKEOVER: Final = "takeover"  # in the place of a listener: there are news
 SERIALS: Final = struct.Struct("!16sQ")  # the relay's name, and a number
 NAME_SIZE: Final = 16
 WINDOW: Final = 1 << 16  # numbers: those of connections that are made at the same time come in any order
@@ -102,6 +108,15 @@ class SeenSerials:
         self._seen[name] = highest, bits | 1 << age
 
 
+@attrs.frozen
+class Succession:
+    """The news that a node has taken over: its name, its epoch, and where it is reached."""
+
+    node: str
+    epoch: int
+    announcement: Announcement
+
+
 def introduction(client: ProxiedRoute | None, listener: str, key: bytes, serial: bytes) -> bytes:
     """Return the header that goes before a client's bytes; None: a client without an address, of a Unix socket."""
     command, family, addresses = LOCAL, UNKNOWN, b""
@@ -110,18 +125,42 @@ def introduction(client: ProxiedRoute | None, listener: str, key: bytes, serial:
         command, family = PROXY, IPV4 if isinstance(host, IPv4Address) else IPV6
         ports = client.port, client.local_port
         addresses = ADDRESSES[family][1].pack(host.packed, local_host.packed, *ports)
-    name = listener.encode()
-    length = len(addresses) + FIELD.size + len(name) + FIELD.size + len(serial) + FIELD.size + CODE_SIZE
-    head = START.pack(SIGNATURE, command, family, length) + addresses
-    head += FIELD.pack(LISTENER, len(name)) + name + FIELD.pack(SERIAL, len(serial)) + serial
+    start = command, family, addresses
+    return _signed(start, ((LISTENER, listener.encode()), (SERIAL, serial)), key)
+
+
+def notice(news: Succession, key: bytes, serial: bytes) -> bytes:
+    """Return the header that tells a predecessor of a takeover; `key` is the predecessor's."""
+    own = news.announcement
+    hidden = Announcement(own.address, _mixed(own.key, key, serial))
+    text = f"{news.epoch} {news.node} {hidden}".encode()
+    return _signed(
+        (LOCAL, UNKNOWN, b""), ((LISTENER, TAKEOVER.encode()), (SERIAL, serial), (NEWS, text)), key
+    )
+
+
+def _signed(start: tuple[int, int, bytes], fields: Sequence[tuple[int, bytes]], key: bytes) -> bytes:
+    """Return a whole header: command, family and addresses, fields, and the code of all that."""
+    command, family, addresses = start
+    rest = b"".join([addresses, *[FIELD.pack(kind, len(value)) + value for kind, value in fields]])
+    head = START.pack(SIGNATURE, command, family, len(rest) + FIELD.size + CODE_SIZE) + rest
     head += FIELD.pack(CODE, CODE_SIZE)
     return head + hmac.digest(key, head, "sha256")
 
 
-def listener_of(header: bytes, key: bytes, seen: SeenSerials) -> str:
-    """Return the listener that a whole header names.
+def _mixed(secret: bytes, key: bytes, serial: bytes) -> bytes:
+    """Encrypt a key, or decrypt it, with octets that no other header has, as no other has its serial."""
+    stream = hmac.digest(key, TAKEOVER.encode() + serial, "sha256")
+    return bytes(one ^ other for one, other in zip(secret, stream, strict=True))
 
-    Raises BadHeader if no node of the cluster has made it for this owner, or if it was used before.
+
+def listener_of(
+    header: bytes, key: bytes, seen: SeenSerials, told: Callable[[Succession], None] = lambda news: None
+) -> str:
+    """Return the listener that a whole header names. What it has instead may be news, of which `told` is told then.
+
+    Raises BadHeader if no node of the cluster has made it for this owner, if it was used before, or if there is no
+    client.
     """
     head, code = header[:-CODE_SIZE], header[-CODE_SIZE:]
     if not hmac.compare_digest(code, hmac.digest(key, head, "sha256")):
@@ -137,4 +176,16 @@ def listener_of(header: bytes, key: bytes, seen: SeenSerials) -> str:
     if LISTENER not in fields or len(fields.get(SERIAL, b"")) != SERIALS.size:
         raise BadHeader("a header without a listener or a serial")
     seen.take(fields[SERIAL])
+    if NEWS in fields:
+        news = _news(fields[NEWS].decode(), key, fields[SERIAL])
+        told(news)
+        raise BadHeader(f"it is not a client, but the news that node {news.node} has taken over")
     return fields[LISTENER].decode()
+
+
+def _news(text: str, key: bytes, serial: bytes) -> Succession:
+    epoch, node, hidden = text.split(" ")
+    found = Announcement.parse(hidden)
+    if found is None or len(found.key) != KEY_SIZE:
+        raise BadHeader("news that cannot be read")
+    return Succession(node, int(epoch), Announcement(found.address, _mixed(found.key, key, serial)))

@@ -33,14 +33,16 @@ from leveret.durable.store.postgres.session import UnreachableError, boottime
 from leveret.errors import PreconditionFailed
 from leveret.security.guards import Admission, descriptors_max
 from leveret.server.cluster.contract import HEIR, RowView, ShardView
-from leveret.server.cluster.introduction import KEY_SIZE, Announcement, SeenSerials, listener_of
+from leveret.server.cluster.introduction import KEY_SIZE, Announcement, SeenSerials, Succession, listener_of
 from leveret.server.cluster.lease import LOOK_S, NodeEvent, NodeLease, NodeState, OwnLease, Watch
 from leveret.server.cluster.refusal import refused
 from leveret.server.cluster.relay import KEEPALIVE, OWNER_WAIT_S, Relay
 from leveret.server.cluster.standby_http import HEAD_MAX, answer, refused_request
+from leveret.server.cluster.succession import tell
 from leveret.server.node import assembly
 from leveret.server.node.listener import Listener, ListenerRules, listeners, welcomed
 from leveret.server.node.node import Node
+from leveret.server.node.proxy_protocol import BadHeader
 from leveret.server.node.systemd import Handed
 from leveret.server.node.term import Term
 from leveret.server.plugin_loader import Plugins
@@ -111,7 +113,10 @@ class OwnTerm(Term):
         return self.own.has_lapsed(boottime())
 
     def listener_of(self, header: bytes) -> str:
-        return listener_of(header, self._key, self._seen)
+        listener = listener_of(header, self._key, self._seen, self._member.hear)
+        if self.has_lapsed():
+            raise BadHeader("this node cannot commit, and takes no clients")
+        return listener
 
     def status(self) -> Mapping[str, Json]:
         member = self._member
@@ -194,6 +199,8 @@ class Member:
         self._watch = Watch(self.name, self.settings.lease_ttl)
         self._takeovers = self._fenced = 0
         self._own: OwnLease | None = None
+        # Of the node that has taken over from this one, if it has told so.
+        self._news: Succession | None = None
         self._term: OwnTerm | None = None  # while this node serves, or is about to
         self._stopping = trio.Event()
         self._said = ""  # the last problem that was logged
@@ -246,6 +253,13 @@ class Member:
             "leveret_relay_refused_total": self._door.refused,
             "leveret_relay_bytes_total": self._relay.octets,
         }
+
+    def hear(self, news: Succession) -> None:
+        """End the term of this node, as another has taken over; told by that one, whatever the database says here."""
+        if self.node is None or self._own is None or news.epoch <= self._own.epoch:
+            return
+        self._news = news
+        self.node.end_term(FencedError(f"node {news.node} has taken over in epoch {news.epoch}"))
 
     def reload(self) -> None:
         """Read the configuration again: at once while this node serves, else for when it does."""
@@ -455,8 +469,9 @@ class Member:
         self._epoch = epoch
         log.info("node %s takes over in epoch %d: %s", self.name, epoch, f"{row.owner or 'the row'}, {why}")
         self._own = OwnLease(epoch, self.settings.lease_ttl, sent_at)
+        predecessor = Announcement.parse(row.address) if row.owner not in (None, self.name) else None
         try:
-            await self._serve(self._own, key, why, sent_at)
+            await self._serve(self._own, key, why, sent_at, predecessor)
         except FencedError:
             self._fenced += 1
             log.warning("node %s was fenced: another node serves now", self.name)
@@ -467,8 +482,14 @@ class Member:
             self.lease.on(NodeEvent.ENDED)
             self._watch = Watch(self.name, self.settings.lease_ttl)
             self._watch.stands_back = True
+            if self._news is not None:
+                news, self._news = self._news, None
+                self._owner, self._owner_name, self._epoch = news.announcement, news.node, news.epoch
+                self._known.set()
 
-    async def _serve(self, own: OwnLease, key: bytes, why: str, began: float) -> None:
+    async def _serve(
+        self, own: OwnLease, key: bytes, why: str, began: float, predecessor: Announcement | None
+    ) -> None:
         beats = Beats(self._new_shard(), own)
         try:
             store, renewed_at = await self._in_thread(partial(self._open_store, own.epoch))
@@ -494,6 +515,10 @@ class Member:
                 facts: dict[str, Value] = {"name": self.name, "epoch": own.epoch, "reason": why}
                 made.broker.events.happened("cluster.takeover", "", facts)
                 nursery.start_soon(self._keep_overview, term, own.epoch, why, took_s)
+                if predecessor is not None:
+                    assert isinstance(self.address, Address)
+                    news = Succession(self.name, own.epoch, Announcement(self.address, key))
+                    nursery.start_soon(tell, predecessor, news)
                 self.serving.set()
                 await self._reign(made, term)
                 nursery.cancel_scope.cancel()
@@ -511,7 +536,7 @@ class Member:
             node.look_at_term()
             if node.suspended is (self.lease.state is NodeState.SERVING):
                 self.lease.on(NodeEvent.LAPSED if node.suspended else NodeEvent.RENEWED)
-            is_long = node.suspended and term.own.age_s(boottime()) > self.settings.suspend_close
+            is_long = node.suspended and term.own.age_s(boottime()) > self.settings.suspend_close_s
             if is_long and not has_closed:
                 node.admin.close_connections("the database has been away for too long")
             has_closed = is_long

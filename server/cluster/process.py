@@ -42,8 +42,14 @@ def member_of(
     settings = config.store.postgres
     database = Database(settings.dsn or "", settings.schema)
 
+    earlier: list[PostgresStore] = []
+
     def open_store(epoch: int) -> tuple[Store, Callable[[], float]]:
-        opened = PostgresStore(database, epoch, scratch_in(config.node.data_dir), settings.require_replicated)
+        while earlier:  # it may have waited for a database that did not answer
+            earlier.pop().wait_until_ended()
+        scratch = scratch_in(config.node.data_dir)
+        opened = PostgresStore(database, epoch, scratch, settings.require_replicated, ends_aside=True)
+        earlier.append(opened)
         return opened, lambda: opened.renewed_at
 
     name = name_of(config.cluster)

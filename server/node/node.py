@@ -60,6 +60,7 @@ log: Final = logging.getLogger("leveret.node")
 
 TRAFFIC: Final = ("octets_received", "octets_sent", "reads", "writes")
 OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+SUSPENDED: Final = "this node cannot commit, and another may have taken over"
 OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
 # For clients to close at shutdown. With a store to close, that has to end within five seconds.
 CLOSING_S: Final = 2.0
@@ -340,6 +341,8 @@ class Node(Batches):
             return
         limits, now = self.config.limits, trio.current_time()
         why = self.admission.refusal_of(connected.fileno()) or self.admission.refusal(limits, now)
+        if self.suspended and entrance.relayed is None:  # what other nodes have to say is read
+            why = SUSPENDED
         if not why and not entrance.names_clients:
             why = self.admission.refusal_from(peer.host, peer.loopback, limits, now)
         if why:
@@ -439,14 +442,17 @@ class Node(Batches):
             log.warning(
                 "no commit has succeeded for as long as the lease lasts: nothing is delivered or confirmed"
             )
-            self.suspended = True
-            for transport in list(self.transports.values()):
-                transport.suspend()
+            self._suspend()
         return self.suspended
+
+    def _suspend(self) -> None:
+        self.suspended = True
+        for transport in list(self.transports.values()):
+            transport.suspend()
 
     def look_at_term(self) -> None:
         """Suspend the node, or let it go on, as its lease demands; called from time to time."""
-        if not self.has_lapsed() or self.term is None or self.term.has_lapsed():
+        if not self.has_lapsed() or self.term is None or self.term.has_lapsed() or self._failure is not None:
             return
         log.warning("commits succeed again, and nobody else has taken over: deliveries and confirms go on")
         self.suspended = False
@@ -454,6 +460,13 @@ class Node(Batches):
         for transport in list(self.transports.values()):
             transport.resume()
         self.work()
+
+    def end_term(self, error: FencedError) -> None:
+        """End this node as one from which another has taken over, even if its own store does not know that yet."""
+        if self._failure is None:
+            if not self.suspended:
+                self._suspend()  # what is closed from here on reads its client's answer
+            self._store_failed(error)
 
     # Store.
 

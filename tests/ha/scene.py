@@ -97,6 +97,7 @@ class HaNode:
             node = "{name}"
             address = "{machine.host}:{free_port()}"
             lease_ttl = {ttl_s}
+            suspend_close = 120
             [[listeners]]
             address = "{self.amqp}"
             [http]

@@ -283,7 +283,7 @@ def create(session: Session) -> bool:
         return False
     try:
         with session.connection.transaction():
-            _run(session, (*TABLES, *FUNCTIONS))
+            run(session, (*TABLES, *FUNCTIONS))
             session.connection.execute(session.statement("insert into {s}.format values (%s)"), (VERSION,))
             session.connection.execute(session.statement("insert into {s}.shard (id) values (%s)"), (SHARD,))
     except psycopg.Error as error:
@@ -303,7 +303,7 @@ def upgrade(session: Session) -> None:
         with session.connection.transaction():
             session.connection.execute(session.statement("lock table {s}.format in exclusive mode"))
             if version_of(session) == 1:
-                _run(session, UPGRADE)
+                run(session, UPGRADE)
     except psycopg.Error as error:
         why = failure(error)
         if isinstance(why, UnreachableError):
@@ -311,7 +311,7 @@ def upgrade(session: Session) -> None:
         raise BadDatabase(f"{session.database} cannot be given format {VERSION}: {why}") from None
 
 
-def _run(session: Session, texts: Sequence[str]) -> None:
+def run(session: Session, texts: Sequence[str]) -> None:
     """Run statements that name sequences in braces. Raises psycopg.Error."""
     for text in texts:
         for name in ("places", "beats"):

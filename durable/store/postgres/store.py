@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import ClassVar, Final, TypeVar
 
 import attrs
@@ -58,9 +58,11 @@ class PostgresStore(Store):
         folder: Path,
         require_replicated: bool = True,
         shard: str = schema.SHARD,
+        ends_aside: bool = False,
     ) -> None:
         """Read the shard, except for messages. `folder` is for the local copy, and is emptied.
 
+        `ends_aside`: a close without a last commit does not wait for what waits for the database (`wait_until_ended`).
         Raises UnreachableError, BadDatabase, BadFolder, and FencedError if the epoch is over already.
         """
         self.damage: list[str] = []
@@ -68,6 +70,8 @@ class PostgresStore(Store):
         self._shard = shard
         self._closing = Event()
         self._started = False
+        self._ends_aside = ends_aside
+        self._ending: Thread | None = None
         self._has_chunks = False  # the local copy has those that were there at the start
         session = owner_session(database, shard, epoch)
         try:
@@ -200,6 +204,19 @@ class PostgresStore(Store):
 
     def close(self, last: Commit | None) -> None:
         assert self._started or not last, "a store takes commits once it is started"
+        if last is None and self._started and self._ends_aside:
+            self._ending = Thread(target=self._end, args=(None,), name="leveret-ending", daemon=True)
+            self._ending.start()
+        else:
+            self._end(last)
+
+    def wait_until_ended(self) -> None:
+        """Wait until everything is closed after `close`, so that the folder can be used again."""
+        if self._ending is not None:
+            self._ending.join()
+
+    def _end(self, last: Commit | None) -> None:
+        """Write the last commit, if there is one, and close everything. Raises StoreError."""
         try:
             if self._started:
                 self._writer.end(last)

@@ -53,7 +53,7 @@ class Cluster:
         config = parse(text, {}, {"listeners": listening, "http.address": "127.0.0.1:0"})
         quick = attrs.evolve(config.cluster, lease_ttl=TTL_S, suspend_close=SUSPEND_CLOSE_S)
         config = attrs.evolve(config, cluster=quick)  # the file would have to say 3 s
-        member = self.members[name] = Member(config, partial(ShardInMemory, self.shared), self._opened)
+        member = self.members[name] = Member(config, partial(ShardInMemory, self.shared, name), self._opened)
         self._nursery.start_soon(self._run, name, member)
         await member.started.wait()
         return member

@@ -27,17 +27,19 @@ class RowInMemory:
         self.row = Row(0, 0, 0, None)
         self.content = MemoryContent()
         self.is_away = False
+        self.cut: set[str] = set()  # nodes that do not reach it
 
 
 class ShardInMemory:
     """One node's view of the row."""
 
-    def __init__(self, shared: RowInMemory) -> None:
+    def __init__(self, shared: RowInMemory, node: str = "") -> None:
         self._shared = shared
+        self._node = node
         self.closed = False
 
     def _reach(self) -> None:
-        if self._shared.is_away:
+        if self._shared.is_away or self._node in self._shared.cut:
             raise UnreachableError("the database is away")
 
     def observe(self) -> Row:
@@ -80,6 +82,7 @@ class LeasedStore(MemoryStore):
 
     def __init__(self, shared: RowInMemory, epoch: int) -> None:
         super().__init__()
+        self._node = shared.row.owner
         self.content = shared.content
         self.was_clean = False
         self.renewed_at = boottime()
@@ -91,7 +94,7 @@ class LeasedStore(MemoryStore):
 
     def settle(self) -> None:
         """Go on with the commit in flight, if the database is there; without one, beat."""
-        if self._shared.is_away:
+        if self._shared.is_away or self._node in self._shared.cut:
             return
         if self._shared.row.epoch != self._epoch:
             if self.flying is not None:

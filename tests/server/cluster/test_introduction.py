@@ -7,15 +7,19 @@ from typing import Final
 
 import pytest
 
+from leveret.config.types import Address
 from leveret.server.cluster.introduction import (
     CODE_SIZE,
     NAME_SIZE,
     SERIALS,
     WINDOW,
+    Announcement,
     SeenSerials,
     Serials,
+    Succession,
     introduction,
     listener_of,
+    notice,
 )
 from leveret.server.node.proxy_protocol import BadHeader, ProxiedRoute, header_in
 
@@ -67,3 +71,25 @@ def test_numbers_may_come_in_any_order_within_a_window_and_relays_do_not_disturb
     seen.take(SERIALS.pack(NAME, 10 * WINDOW))
     with pytest.raises(BadHeader):
         seen.take(SERIALS.pack(NAME, WINDOW + 3))
+
+
+def test_news_of_a_takeover_are_for_the_one_that_has_the_key_and_hide_the_new_one() -> None:
+    seen, serials, heard = SeenSerials(), Serials(NAME), list[Succession]()
+    news = Succession(
+        "b", 7, Announcement(Address("10.0.0.2", 5680), b"secret of the next owner...32.."[:32].ljust(32))
+    )
+    header = notice(news, KEY, serials.next())
+    assert news.announcement.key not in header
+    assert news.announcement.key.hex().encode() not in header
+    found = header_in(header)
+    assert found is not None
+    assert found.size == len(header)
+    with pytest.raises(BadHeader, match="no node of the cluster"):
+        listener_of(header, b"other" * 6, seen, heard.append)
+    assert heard == []
+    for _ in range(2):
+        with pytest.raises(BadHeader, match=r"node b|used before"):
+            listener_of(header, KEY, seen, heard.append)
+    assert heard == [news]
+    again = notice(news, KEY, serials.next())
+    assert again[-100:] != header[-100:], "the same key is hidden in another way"

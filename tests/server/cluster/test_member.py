@@ -10,13 +10,16 @@ import pika
 import pytest
 import trio
 
+from leveret.config.types import Address
 from leveret.observability.events import Event, EventListener
 from leveret.protocols.amqp010.codec.commands import CLOSE_CODE_CONNECTION_FORCED
-from leveret.server.cluster.lease import NodeState
+from leveret.server.cluster.introduction import Announcement, Succession
+from leveret.server.cluster.lease import LOOK_S, NodeState
 from leveret.server.cluster.member import OwnTerm
 from tests.amqp010.client import ConnectionEnded
 from tests.amqp010.over_socket import SocketClient
 from tests.server.cluster.cluster import (
+    TTL_S,
     confirming,
     connection,
     gone,
@@ -148,6 +151,68 @@ def test_an_owner_that_cannot_commit_is_suspended_and_goes_on_when_it_can() -> N
             assert a.lease.state is NodeState.SERVING
             assert cluster.shared.row.epoch == 1
             await in_thread(client.close)
+
+    run(scene)
+
+
+def test_clients_of_an_owner_that_is_cut_off_are_served_by_its_successor_at_once() -> None:
+    """The successor tells the owner, whose own view of the database is gone: it closes them, and passes them on."""
+
+    async def scene() -> None:
+        async with two_nodes() as cluster:
+            a, b = cluster.members["a"], cluster.members["b"]
+            client, channel = await in_thread(confirming, port_of(a))
+            cluster.shared.cut.add("a")
+            assert await cluster.owner(other_than="a") is b
+            began = trio.current_time()
+            with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="another node serves now"):
+                await in_thread(publish, channel, "q", b"not confirmed by the first")
+            await reached(a, NodeState.STANDBY)
+            assert a.metrics()["leveret_cluster_fenced_total"] == 1
+            client, channel = await in_thread(confirming, port_of(a))
+            await in_thread(publish, channel, "q", b"confirmed by the other")
+            assert trio.current_time() - began < 2 + TTL_S, (
+                "the last may be the time that it took to be suspended"
+            )
+            assert b.node is not None
+            assert b.node.broker.virtual_hosts["/"].queues["q"].ready == 1
+            assert a.metrics()["leveret_relay_connections"] == 1
+            await in_thread(client.close)
+            cluster.shared.cut.clear()
+            await trio.sleep(3 * LOOK_S)
+            assert (a.lease.state, b.lease.state) == (NodeState.STANDBY, NodeState.SERVING)
+
+    run(scene)
+
+
+def test_news_of_an_epoch_that_is_over_change_nothing() -> None:
+    async def scene() -> None:
+        async with two_nodes() as cluster:
+            a = cluster.members["a"]
+            assert a.node is not None
+            a.hear(Succession("b", 1, Announcement(Address("127.0.0.1", 1), b"k" * 32)))
+            client, channel = await in_thread(confirming, port_of(a))
+            await in_thread(publish, channel, "q", b"confirmed")
+            assert a.lease.state is NodeState.SERVING
+            await in_thread(client.close)
+
+    run(scene)
+
+
+def test_a_suspended_node_takes_no_new_clients_and_not_those_of_others() -> None:
+    async def scene() -> None:
+        async with two_nodes() as cluster:
+            a, b = cluster.members["a"], cluster.members["b"]
+            cluster.shared.is_away = True
+            await reached(a, NodeState.SUSPENDED)
+            for member in (a, b):
+                began = trio.current_time()
+                with pytest.raises(pika.exceptions.AMQPConnectionError):
+                    await in_thread(connection, port_of(member))
+                assert trio.current_time() - began < 1
+            cluster.shared.is_away = False
+            await reached(a, NodeState.SERVING)
+            await in_thread((await in_thread(connection, port_of(b))).close)
 
     run(scene)
 

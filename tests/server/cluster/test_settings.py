@@ -27,9 +27,9 @@ def test_without_a_name_there_is_no_cluster() -> None:
 def test_a_cluster_has_a_name_an_address_and_a_store_that_is_shared() -> None:
     config = parse(WHOLE)
     assert config.cluster.is_on
-    assert (config.cluster.lease_ttl, config.cluster.suspend_close, config.cluster.relay) == (
+    assert (config.cluster.lease_ttl, config.cluster.suspend_close_s, config.cluster.relay) == (
         5.0,
-        120.0,
+        20.0,
         True,
     )
     assert set(problems('[cluster]\nname = "prod"')) == {"cluster.address", "store.engine"}
