@@ -53,6 +53,7 @@ DOUBLED_MAX: Final = 6  # times that the number of commits is doubled: at most o
 AHEAD_ENTRIES: Final = 64  # in a commit that is encoded while the one before is in flight, at least
 LOW_ON_DISK: Final = "low on disk"
 STALLED: Final = "the store does not answer"
+LOST: Final = "the store has lost what was confirmed"
 
 
 class FlyingCommit:
@@ -446,6 +447,8 @@ class Journal(EntryReader):
         if cause is None:
             log.info("the store answers again")
             self.broker.alarms.clear(STALLED)
+            if self.store.has_lost:
+                self.broker.alarms.warn(LOST)
             self.read_all_again()
         else:
             log.error("the store does not answer, and publishers are held back until it does: %s", cause)

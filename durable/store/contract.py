@@ -367,6 +367,11 @@ class Store(ABC):
         """Return whether there is room only for commits that make room, so that publishers have to wait."""
         return False
 
+    @property
+    def has_lost(self) -> bool:
+        """Return whether commits that were reported as durable are gone. Looked at when commits go on after a stall."""
+        return False
+
     @abstractmethod
     def start(
         self,

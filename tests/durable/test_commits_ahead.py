@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.durable.journal import AHEAD_ENTRIES, RETRY_S
+from leveret.durable.journal import AHEAD_ENTRIES, LOST, RETRY_S, STALLED
 from leveret.durable.store.contract import Commit, NoSpaceError, StoreError
 from leveret.durable.store.memory import MemoryStore
 from tests.core.fakes import FakeConsumer, waiting
@@ -184,3 +184,16 @@ def test_what_is_not_on_disk_is_counted_until_it_is(kept: Kept, publisher: Told)
     assert kept.journal.ahead() == both // 2
     kept.land()
     assert kept.journal.ahead() == 0
+
+
+def test_what_the_store_has_lost_is_an_alarm_that_holds_nobody_back(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+):
+    alarms = kept.broker.alarms
+    for has_lost in (False, True):
+        monkeypatch.setattr(type(kept.store), "has_lost", has_lost)
+        kept.journal._on_stalled("it lacks commits that were confirmed")
+        assert alarms.reason == STALLED
+        kept.journal._on_stalled(None)
+        assert alarms.reason is None
+        assert list(alarms.warnings) == [LOST] * has_lost

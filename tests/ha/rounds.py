@@ -83,7 +83,10 @@ def pause_owners(scene: HaScene, pauses: int, outcomes: list[Outcome]) -> None:
 
 
 def kill_primaries(scene: HaScene, pair: PatroniPair, kills: int, outcomes: list[Outcome]) -> None:
-    """Kill the database's primary with its Patroni. Clients' connections stay open."""
+    """Kill the database's primary with its Patroni. Clients' connections stay open.
+
+    Then the owner is killed, too: its memory would hide what the promoted server lacks.
+    """
     for number in range(kills):
         with scene.load(outcomes=outcomes) as clients:
             time.sleep(1)
@@ -100,6 +103,8 @@ def kill_primaries(scene: HaScene, pair: PatroniPair, kills: int, outcomes: list
             took_s = scene.all_confirm_again(clients, at + 1, KILLED_S) + 1
             closed = sum(client.opened for client in clients) - sum(opened)
             scene.shard.close()
+            scene.kill_owner(clients)
+        scene.start()
         what = f"primary {number + 1}: promoted after {promoted_s:.1f} s, with a standby after {replicated_s:.1f} s"
         report(f"{what}; {closed} connections closed", took_s, outcomes[-1])
         pair.wait()

@@ -359,6 +359,12 @@ class HaScene:
         assert self.epoch == epoch + 1
         return took_s
 
+    def kill_owner(self, clients: list[Publisher]) -> None:
+        """Kill the node that serves, and wait until all clients are confirmed again by the other."""
+        self.crashed_at = time.monotonic()
+        self.wait_for_owner().kill()
+        self.all_confirm_again(clients, self.crashed_at)
+
     def _declare(self, names: dict[str, str]) -> None:
         with self._channel() as channel:
             for kind, name in names.items():

@@ -161,6 +161,10 @@ class PostgresStore(Store):
     def is_short(self) -> bool:
         return self._writer.reserve.is_short
 
+    @property
+    def has_lost(self) -> bool:
+        return self._writer.recent.missing > 0
+
     def append(self, commit: Commit) -> None:
         self._writer.put(commit)
 
@@ -192,7 +196,7 @@ class PostgresStore(Store):
         return attrs.evolve(self._scratch.stats(), commits=self._writer.commits)
 
     def metrics(self) -> Sequence[Metric]:
-        return self._horizon.horizon.metrics()
+        return [*self._horizon.horizon.metrics(), *self._writer.recent.metrics()]
 
     def backup(self, folder: Path) -> None:
         from leveret.durable.store.postgres.copying import to_folder  # a node that only runs need not load it

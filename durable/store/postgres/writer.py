@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.durable.store import chunk
 from leveret.durable.store.contract import Commit, FencedError, FullDatabaseError, NoSpaceError, StoreError
 from leveret.durable.store.postgres import schema
-from leveret.durable.store.postgres.arrays import bigint, boolean
+from leveret.durable.store.postgres.arrays import INT64, bigint, boolean
 from leveret.durable.store.postgres.parameters import (
     NARROW,
     Parameters,
@@ -37,6 +37,7 @@ from leveret.durable.store.postgres.parameters import (
     lasting,
     parts,
 )
+from leveret.durable.store.postgres.recent_commits import KEPT_OCTETS, RecentCommits
 from leveret.durable.store.postgres.reserve import DatabaseReserve
 from leveret.durable.store.postgres.session import (
     Database,
@@ -77,6 +78,7 @@ NOT_REPLICATED: Final = (
 )
 CANCELLED: Final = "the database did not wait for its standby, although it should have"
 SLOW: Final = f"the database, or its synchronous standby, has not answered for {SLOW_S:.0f} s"
+LACKS: Final = "it lacks commits that were confirmed"
 TAKEN: Final = "another node has taken over: this one confirms nothing more"
 
 
@@ -137,6 +139,8 @@ class PostgresWriter(WriterThread):
         self._requires_standby = requires_standby
         self._volatile = VolatileChunks()
         self.reserve = DatabaseReserve(self._opened)
+        # With a synchronous standby a promotion loses nothing, unless a wrong server is promoted.
+        self.recent = RecentCommits(0 if requires_standby else KEPT_OCTETS)
         self._encoded: list[Sent] = []  # in order: those that are not written yet, and may be given again
         self._taken: Commit | End | None = None  # the next order, which was taken to be encoded
         self._numbered_from = 1  # the first number of a commit of this epoch that was not told to be deleted
@@ -294,6 +298,7 @@ class PostgresWriter(WriterThread):
                 except UnreachableError as error:
                     self._tell(str(error))
                     is_sure = self._is_there(commit.number)
+            self.recent.add(commit.number, sent.parts)
             sent.parts = []
             self._write_copy(sent)
             self._tell(None)
@@ -370,7 +375,7 @@ class PostgresWriter(WriterThread):
             row = (
                 self._ask(session, sent, waiting)
                 if len(sent.parts) == 1
-                else self._transact(session, sent, waiting)
+                else self._transact(session, sent.parts, waiting)
             )
         except UnreachableError:
             self.in_doubt += 1
@@ -402,16 +407,16 @@ class PostgresWriter(WriterThread):
             self._is_waiting = False
 
     def _transact(
-        self, session: Session, sent: Sent, waiting: Callable[[], None]
+        self, session: Session, made: Sequence[Parameters], waiting: Callable[[], None]
     ) -> list[bytes | None] | None:
         """Send a commit that is too large for one statement, as a transaction. Raises as `_commit` does."""
         row = None
         try:
-            for name in (b"begin", *[COMMIT_NAME] * len(sent.parts), b"commit"):
+            for name in (b"begin", *[COMMIT_NAME] * len(made), b"commit"):
                 session.prepare(name, COMMIT if name == COMMIT_NAME else name.decode())
             session.send(b"begin", [], waiting)
             session.answer(waiting)
-            for part in sent.parts:
+            for part in made:
                 session.send(COMMIT_NAME, part, waiting)
                 row = session.answer(waiting)
             session.send(b"commit", [], waiting)
@@ -453,8 +458,10 @@ class PostgresWriter(WriterThread):
                 session.send(BARRIER_NAME, self._identity, self._look)
                 row = session.answer(self._look)
                 if row is None:
+                    self._look_for_claim(session)
                     raise FencedError(TAKEN)
                 self.renewed_at = sent_at
+                self._mend(session, INT64.unpack(row[0] or bytes(INT64.size))[0])
                 if self._is_safe(session, row[1] == TRUE):
                     return row[0] == bigint(number)
             except (UnreachableError, NoSpaceError) as error:
@@ -462,6 +469,36 @@ class PostgresWriter(WriterThread):
                 session = None
             self._look()
             self._closing.wait(AGAIN_S)
+
+    def _mend(self, session: Session, last: int) -> None:
+        """Write the commits again that a promoted server lacks, the last of which it has is `last`.
+
+        Raises UnreachableError, NoSpaceError, StoreError.
+        """
+        recent = self.recent
+        if last >= recent.last:
+            return
+        recent.note_loss(last)
+        self._tell(LACKS)
+        for _, made in recent.after(last):
+            if len(made) == 1:
+                session.prepare(COMMIT_NAME, COMMIT)
+                session.send(COMMIT_NAME, made[0], self._look)
+                session.answer(self._look)
+            else:
+                self._transact(session, made, self._look)
+        recent.note_rewritten(last)
+
+    def _look_for_claim(self, session: Session) -> None:
+        """Log where the database has forgotten the takeover of this node, with all that came after it."""
+        row = session.row("select epoch from {s}.shard where id = %s", self._right.shard)
+        if row is not None and int(str(row[0])) < self._right.epoch:
+            log.critical(
+                "the database has forgotten that this node took over in epoch %d, and all that was confirmed since, up "
+                "to commit %d: a server was promoted that had not got them",
+                self._right.epoch,
+                self.recent.last,
+            )
 
     def _connected(self) -> Session:
         """Connect anew. Raises UnreachableError."""
