@@ -29,7 +29,6 @@ PARTS: Final = 8
 PART_OCTETS: Final = 4 << 20  # together four times what waits to be committed when publishers are held back
 ROW_OCTETS: Final = 8000  # as many as fill a page
 AGAIN_S: Final = 5.0  # before a part is filled for which there was no room
-REFUSED_S: Final = 600.0  # after the node's user was not allowed to create a table, for instance
 LOCK_WAIT: Final = "500ms"  # for a dump, say, that reads the table
 
 FOUND: Final = """
@@ -52,6 +51,7 @@ class DatabaseReserve:
         # Tables; None: they were not looked for, or others may have changed them.
         self._there: set[str] | None = None
         self._try_at = 0.0
+        self._said = ""  # the last problem that was logged
         self.is_short = False  # it was needed, and is not whole again
 
     @property
@@ -96,10 +96,10 @@ class DatabaseReserve:
             except NoSpaceError:
                 self.is_short = True
                 self._try_at = now + AGAIN_S
-            except StoreError as error:
-                log.warning("there is no reserve for a full database: %s", error)
-                self._there = None
-                self._try_at = now + REFUSED_S
+            except StoreError as error:  # a node that served before may be about the same, or may have been
+                if str(error) != self._said:
+                    log.warning("there is no reserve for a full database: %s", error)
+                self._said, self._there, self._try_at = str(error), None, now + AGAIN_S
 
     def _names(self, times: int) -> list[str]:
         return [f"reserve_{at}" for at in range(1, times * self._parts + 1)]

@@ -147,3 +147,20 @@ def test_a_dump_that_reads_the_reserve_keeps_it_and_the_commit_is_tried_again(
             dump.done(f"lock table {{s}}.reserve_{at} in access share mode")
         assert isinstance(shelf.given(commit), NoSpaceError)
     assert shelf.given(commit) == 1
+
+
+def test_a_table_of_a_node_that_served_before_is_no_obstacle(
+    opened: Open, small_database: Database, caplog: pytest.LogCaptureFixture
+):
+    shelf = opened().start()
+    reserve = shelf.store._writer.reserve  # type: ignore[attr-defined]
+    with closing(Session(small_database, "test")) as session:
+        session.done("drop table {s}.reserve_1")
+        reserve._there.discard("reserve_1")
+        session.done("create table {s}.reserve_1 (octets bytea)")
+    now = monotonic() + AGAIN_S
+    for _ in range(3):
+        reserve.look_after(now := now + AGAIN_S)
+    assert not reserve.is_short
+    assert caplog.text.count("there is no reserve") == 1
+    assert reserve._there == {f"reserve_{at}" for at in range(1, PARTS + 1)}
