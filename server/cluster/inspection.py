@@ -105,9 +105,9 @@ def _standbys(session: Session, names: str, requires: bool) -> CheckResult:
 
 
 def _schema(session: Session) -> Iterator[CheckResult]:
-    schema.check(session)  # raises what is wrong with it
+    number = schema.check(session)  # raises what is wrong with it
     name = session.database.schema
-    yield CheckResult("schema", True, f"{name}, version {schema.VERSION}")
+    yield CheckResult("schema", True, f"{name}, version {number}")
     row = session.row(RIGHTS, name, name, name)
     is_allowed = row is not None and all(row)
     yield CheckResult(
