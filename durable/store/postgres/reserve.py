@@ -59,6 +59,11 @@ class DatabaseReserve:
         """Return the bytes that are left of it while it is short; else there is no telling."""
         return len(self._there or ()) * self._part_octets if self.is_short else UNLIMITED
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether there is nothing to look after."""
+        return not self.is_short and self._there is not None and len(self._there) == self._parts
+
     def give_up_part(self, now: float) -> bool:
         """Give a part up, and return whether there was one. Raises UnreachableError."""
         self.is_short = True
@@ -79,7 +84,7 @@ class DatabaseReserve:
 
     def look_after(self, now: float) -> None:
         """Fill one part, if one is lacking, and it is time. Raises UnreachableError."""
-        if now < self._try_at or (self._there == set(self._names(1)) and not self.is_short):
+        if now < self._try_at or self.is_whole:
             return
         with closing(self._connect()) as session:
             there = self._found(session)

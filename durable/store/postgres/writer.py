@@ -139,6 +139,9 @@ class PostgresWriter(WriterThread):
         self._requires_standby = requires_standby
         self._volatile = VolatileChunks()
         self.reserve = DatabaseReserve(self._opened)
+        self._fill_at = (
+            monotonic() + BEAT_S
+        )  # when the reserve is looked after, also if commits come all the time
         # With a synchronous standby a promotion loses nothing, unless a wrong server is promoted.
         self.recent = RecentCommits(0 if requires_standby else KEPT_OCTETS)
         self._encoded: list[Sent] = []  # in order: those that are not written yet, and may be given again
@@ -266,10 +269,12 @@ class PostgresWriter(WriterThread):
         self._refused = 0
         self.commits += 1
         self._soon(lambda: durable(number))
-        if self.reserve.is_short:
+        if not self.reserve.is_whole and monotonic() >= self._fill_at:
             self._look_after_reserve()
 
     def _look_after_reserve(self) -> None:
+        """Fill a part of the reserve, a second after the one before: it holds commits up for some 50 ms."""
+        self._fill_at = monotonic() + BEAT_S
         with suppress(UnreachableError):  # the next commit, or beat, finds that out
             self.reserve.look_after(monotonic())
 

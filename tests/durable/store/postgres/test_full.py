@@ -164,3 +164,18 @@ def test_a_table_of_a_node_that_served_before_is_no_obstacle(
     assert not reserve.is_short
     assert caplog.text.count("there is no reserve") == 1
     assert reserve._there == {f"reserve_{at}" for at in range(1, PARTS + 1)}
+
+
+def test_the_reserve_is_made_also_where_commits_come_all_the_time(opened: Open, small_database: Database):
+    shelf = opened().start()
+    writing = shelf.store._writer  # type: ignore[attr-defined]
+    with closing(Session(small_database, "test")) as session:
+        for at in range(1, PARTS + 1):
+            session.done(f"drop table {{s}}.reserve_{at}")
+        writing.reserve = DatabaseReserve(writing._opened, PARTS, PART_OCTETS)
+        for number in range(PARTS + 1):
+            writing._fill_at = 0.0
+            shelf.commit(chunks=[entries(1 + number, BODY)])
+        shelf.commit(chunks=[entries(100, BODY)])  # it is done with what comes after the one before
+        assert len(session.rows("select 1 from pg_class where relname ~ '^reserve_'")) == PARTS
+        assert writing.reserve.is_whole
