@@ -3,8 +3,8 @@
     look ── do all unanswered messages together take more than allowed? ── no ──> nothing, or bounds end after a while
                                                                         └─ yes ──> each consumer may have its share
 
-First, what is unanswered goes to the disk, as far as the store has it (`absent.py`): a few hundred bytes of each message
-stay in memory, and are what counts.
+First, what is unanswered goes to the disk, as far as the store has it (`absent.py`): a few hundred bytes of each
+message stay in memory, and are what counts.
 
 Nothing is counted for this as long as there is memory enough: the queues know how much is unanswered, and only when
 that is too much the deliveries are looked at once, to tell whose they are. From then on every consumer may keep an

@@ -662,10 +662,15 @@ class Messaging(World):
         queue = self.node.queue(name or random.choice(list(QUEUES)))
         assert isinstance(queue, WorkQueue)
         queue.page_out(random.choice((0, 0, 1, 3)))
-        for consumer in queue.consumers:
-            held = [each for each in consumer.unanswered().values() if isinstance(each, Delivery)]
-            absent.put_away(queue, [each for each in held if each.queue is queue])
+        self._put_away()
         self.node.settle()
+
+    def _put_away(self) -> None:
+        """What clients have and did not answer is on disk only."""
+        for each in self.node.broker.virtual_hosts["/"].queues.values():
+            for consumer in each.consumers if isinstance(each, WorkQueue) else ():
+                held = [found for found in consumer.unanswered().values() if isinstance(found, Delivery)]
+                absent.put_away(each, [found for found in held if found.queue is each])
 
     def step_rewrite(self, random: Random) -> None:
         """Chunks of which little is left are rewritten, as if there were many of them; looked for between commits.
