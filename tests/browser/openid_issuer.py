@@ -24,11 +24,14 @@ class Issuer:
 
     def __init__(self) -> None:
         self.asked: dict[str, str] = {}  # of the last login
+        self.user = "shop"
         self.renewals = 0
         self.lasts_s = 600  # its tokens
         self.in_fragment = True  # whether codes come behind the `#`
         self.refuses = False
         self.forges = False  # the state
+        self.omits = False  # its name, which its document promises (RFC 9207)
+        self.pretends = False  # to be another issuer
         self.renews = threading.Event()  # cleared: who asks for another token waits
         self.renews.set()
         self._codes: dict[str, dict[str, str]] = {}
@@ -52,6 +55,7 @@ class Issuer:
             "issuer": self.url,
             "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": f"{self.url}/token",
+            "authorization_response_iss_parameter_supported": True,
             **({"response_modes_supported": ["query", "fragment"]} if self.in_fragment else {}),
         }
 
@@ -63,7 +67,8 @@ class Issuer:
         answer = {"error": "access_denied"} if self.refuses else {"code": code}
         state = "forged" if self.forges else query["state"]
         sign = "#" if query.get("response_mode") == "fragment" else "?"
-        return query["redirect_uri"] + sign + urlencode({**answer, "state": state, "iss": self.url})
+        name = {} if self.omits else {"iss": "https://other.example" if self.pretends else self.url}
+        return query["redirect_uri"] + sign + urlencode({**answer, "state": state, **name})
 
     def exchanged(self, form: dict[str, str]) -> dict[str, object] | None:
         """Return the tokens for a code or a renewal; None if the client has not proved what it must."""
@@ -82,7 +87,7 @@ class Issuer:
         now = int(time.time())
         access = token(
             iss=self.url,
-            sub="shop",
+            sub=self.user,
             iat=now,
             exp=now + self.lasts_s,
             jti=secrets.token_hex(),

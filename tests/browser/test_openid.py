@@ -58,6 +58,13 @@ def test_who_logs_in_at_the_issuer_goes_on_where_the_link_led(
     assert visit.page.evaluate("sessionStorage.length") <= 1  # the virtual host
 
 
+def test_a_name_in_a_token_is_shown_as_text(visit: Visit, issuer: Issuer) -> None:
+    issuer.user = """<img src=x onerror="document.title='hit'"><b>shop</b>"""
+    begin(visit, issuer)
+    expect(visit.page.locator(".session .user")).to_have_text(issuer.user)
+    assert "hit" not in visit.page.title()
+
+
 def test_a_token_is_renewed_before_it_expires(visit: Visit, issuer: Issuer) -> None:
     issuer.lasts_s = 25
     begin(visit, issuer)
@@ -92,7 +99,13 @@ def test_a_token_that_comes_after_the_user_has_logged_out_lets_nobody_in(
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"), [("refuses", "access_denied"), ("forges", "does not belong to a login of this tab")]
+    ("fault", "told"),
+    [
+        ("refuses", "access_denied"),
+        ("forges", "does not belong to a login of this tab"),
+        ("omits", "does not belong to a login of this tab"),
+        ("pretends", "does not belong to a login of this tab"),
+    ],
 )
 def test_what_the_issuer_refuses_or_another_has_made_lets_nobody_in(
     visit: Visit, issuer: Issuer, fault: str, told: str

@@ -47,6 +47,7 @@ export async function leaveFor(there) {
     issuer: there.issuer,
     clientId: there.clientId,
     tokens: found.token_endpoint,
+    isNamed: found.authorization_response_iss_parameter_supported === true, // RFC 9207
     redirect: location.origin + location.pathname,
     hash: location.hash,
   };
@@ -116,7 +117,8 @@ export async function comeBack() {
   const pending = JSON.parse(sessionStorage.getItem(PENDING));
   sessionStorage.removeItem(PENDING);
   history.replaceState(null, "", location.pathname + pending.hash);
-  if (answer.get("state") !== pending.state || (answer.has("iss") && answer.get("iss") !== pending.issuer))
+  const isOthers = answer.has("iss") ? answer.get("iss") !== pending.issuer : pending.isNamed;
+  if (answer.get("state") !== pending.state || isOthers)
     throw new Failure(0, "this answer does not belong to a login of this tab");
   if (answer.has("error"))
     throw new Failure(0, `the issuer refuses: ${answer.get("error_description") ?? answer.get("error")}`);
