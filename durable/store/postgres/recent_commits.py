@@ -31,26 +31,28 @@ class RecentCommits:
         """`octets_max` is how much is kept of them; with 0 a loss is noticed only."""
         self._octets_max = octets_max
         self._octets = 0
-        self._kept: deque[tuple[int, list[Parameters], int]] = deque()  # number, parameters, bytes
+        self._kept: deque[tuple[int, list[Parameters], int, int]] = (
+            deque()
+        )  # number, parameters, bytes, messages
         self._noted = 0  # the number up to which a loss was told
         self.last = 0  # the number of the last commit that was confirmed
         self.lost = 0  # commits that were confirmed, and were not there
         self.rewritten = 0
 
-    def add(self, number: int, parts: list[Parameters]) -> None:
-        """Keep a commit that is safe, and about to be confirmed."""
+    def add(self, number: int, parts: list[Parameters], messages: int) -> None:
+        """Keep a commit that is safe, and about to be confirmed; it has so many new messages of queues."""
         self.last = number
         if not self._octets_max:
             return
         octets = sum([len(value) for part in parts for value in part if value is not None])
-        self._kept.append((number, parts, octets))
+        self._kept.append((number, parts, octets, messages))
         self._octets += octets
         while self._octets > self._octets_max:
             self._octets -= self._kept.popleft()[2]
 
     def after(self, number: int) -> Sequence[tuple[int, list[Parameters]]]:
         """Return the commits that are kept, with their numbers, of those after the last one in the database."""
-        return [(each, parts) for each, parts, _ in self._kept if each > number]
+        return [(each, parts) for each, parts, _, _ in self._kept if each > number]
 
     def note_loss(self, number: int) -> None:
         """Log once that the database has nothing after `number`."""
@@ -58,13 +60,14 @@ class RecentCommits:
             return
         self._noted = self.last
         again = self.after(number)
+        messages = sum([count for each, _, _, count in self._kept if each > number])
         self.lost += self.last - number
         log.critical(
             "the database lacks commits that were confirmed, the numbers %d to %d: a server was promoted that had "
             "not got them; %s",
             number + 1,
             self.last,
-            f"those from {again[0][0]} on are written again"
+            f"those from {again[0][0]} on, with {messages} messages, are written again"
             if again
             else "none of them can be written again",
         )

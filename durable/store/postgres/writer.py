@@ -303,7 +303,8 @@ class PostgresWriter(WriterThread):
                 except UnreachableError as error:
                     self._tell(str(error))
                     is_sure = self._is_there(commit.number)
-            self.recent.add(commit.number, sent.parts)
+            messages = sum([len(each) for each in commit.chunks if not each.volatile])
+            self.recent.add(commit.number, sent.parts, messages)
             sent.parts = []
             self._write_copy(sent)
             self._tell(None)

@@ -82,7 +82,7 @@ def test_what_a_promoted_server_lacks_is_written_again(
     assert not shelf.store.has_lost
     [told] = [each for each in caplog.records if each.levelno == logging.CRITICAL]
     assert "the numbers 3 to 5" in told.getMessage()
-    assert "those from 3 on are written again" in told.getMessage()
+    assert "those from 3 on, with 3 messages, are written again" in told.getMessage()
     assert shelf.commit(chunks=[entries(7, b"7")]) == 7
 
 
@@ -114,11 +114,11 @@ def test_a_takeover_that_was_lost_is_told(shelf: Shelf, asked: Session, caplog: 
 def test_the_last_commits_are_kept_up_to_a_size():
     recent = RecentCommits(100)
     for number in range(1, 10):
-        recent.add(number, [[b"x" * 30, None]])
+        recent.add(number, [[b"x" * 30, None]], 1)
     assert [number for number, _ in recent.after(0)] == [7, 8, 9]
     assert [number for number, _ in recent.after(8)] == [9]
     nothing = RecentCommits(0)
-    nothing.add(1, [[b"x"]])
+    nothing.add(1, [[b"x"]], 1)
     assert (nothing.last, list(nothing.after(0))) == (1, [])
 
 
