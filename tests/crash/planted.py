@@ -196,7 +196,7 @@ def no_order() -> None:
 
 def sync_again() -> None:
     """A sync that failed is tried again, as if it could still be trusted."""
-    writer.failure = lambda error, what: NoSpaceError(what)
+    writer.failure = lambda error, what, folder=None: NoSpaceError(what)
 
 
 def confirm_without_room() -> None:
