@@ -131,7 +131,8 @@ class WorkQueue(LanedQueue):
         """
         if self.single is not None and self.single.is_open:
             self.single.elect()
-        for ring in NO_RINGS if self.paused or self.returning else self.rings:
+        absent = self.absent
+        for ring in NO_RINGS if self.paused or (absent is not None and absent.answers) else self.rings:
             if self.search is not None:
                 self.search.serve(ring)
                 continue
