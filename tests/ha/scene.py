@@ -361,9 +361,10 @@ class HaScene:
 
     def kill_owner(self, clients: list[Publisher]) -> None:
         """Kill the node that serves, and wait until all clients are confirmed again by the other."""
+        owner = self.wait_for_owner()
         self.crashed_at = time.monotonic()
-        self.wait_for_owner().kill()
-        self.all_confirm_again(clients, self.crashed_at)
+        owner.kill()
+        self.all_confirm_again(clients, time.monotonic())
 
     def _declare(self, names: dict[str, str]) -> None:
         with self._channel() as channel:

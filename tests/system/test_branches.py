@@ -55,10 +55,10 @@ def test_an_operator_looks_at_branches_and_ends_one(
             ["7-61-", "guest", "prepared"],
             ["7-62-", "guest", "idle"],
         ]
-        assert told(verb, "7-62-")[0] == cli.REFUSED
-        assert told(verb, "7-61-")[0] == cli.DONE
+        assert told(verb, "7-62-", "--yes")[0] == cli.REFUSED
+        assert told(verb, "7-61-", "--yes")[0] == cli.DONE
         found = session.call(c.QueueQuery("q"))
         assert isinstance(found, c.QueueQueryResult)
         assert found.message_count == ready
-        assert told("forget", "7-61-") == (cli.DONE, "forgotten  7-61-\n")
+        assert told("forget", "7-61-", "--yes") == (cli.DONE, "forgotten  7-61-\n")
         assert session.call(c.DtxRecover()) == c.RecoverResult([])

@@ -143,7 +143,7 @@ def node(
     Path("order.json").write_text("{}")
     Path("examples").symlink_to(ROOT / "examples")
     Path("leveret.example.toml").symlink_to(ROOT / "leveret.example.toml")
-    (shovel,) = blocks(ROOT / "docs/shovels.md", "json")
+    shovel, *_ = blocks(ROOT / "docs/shovels.md", "json")
     Path("to-archive.json").write_text(
         shovel.replace("amqps://archive:secret@archive.example.org", "amqp://")
     )
