@@ -135,8 +135,11 @@ class AbsentEntries(Protocol):
     def is_gone(self, entry: Any) -> bool:
         """Return whether an entry is on disk only, and count it off: its holder is deleted."""
 
-    def delays(self, entry: Any, answer: Callable[[Any], None]) -> bool:
-        """Return whether an answer has to wait; then it is given later, after those that came before it."""
+    def delays(self, entry: Any, answer: Callable[..., None], *terms: object) -> bool:
+        """Return whether an answer, with these further arguments, has to wait.
+
+        Then it is given later, after those that came before it.
+        """
 
     def bring(self, entries: Iterable[Any]) -> None:
         """Read entries at once. Those that cannot be read stay away."""

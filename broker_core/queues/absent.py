@@ -30,7 +30,17 @@ Answer: TypeAlias = "Callable[[Delivery], None]"
 class AbsentMessages:
     """The unanswered messages of one queue that are on disk only."""
 
-    __slots__ = ("_answers", "_is_answering", "_journal", "_last", "_queue", "_reading", "messages", "octets")
+    __slots__ = (
+        "_answers",
+        "_is_answering",
+        "_journal",
+        "_last",
+        "_last_answer",
+        "_queue",
+        "_reading",
+        "messages",
+        "octets",
+    )
 
     def __init__(self, queue: WorkQueue, journal: Durability) -> None:
         self.messages = 0  # that are on disk only
@@ -40,7 +50,9 @@ class AbsentMessages:
         self._answers: list[tuple[Delivery, Answer]] = []  # that wait for messages, in order
         self._reading = 0  # how many of them are being read
         self._is_answering = False
-        self._last: AbsentMessage | None = None  # the last message put away: the next is often alike
+        # The last message put away, and the last answer with what was given: the next are often alike.
+        self._last: AbsentMessage | None = None
+        self._last_answer: tuple[Answer, Callable[..., None], tuple[object, ...]] | None = None
 
     @property
     def answers(self) -> int:
@@ -77,11 +89,12 @@ class AbsentMessages:
         self._here(delivery)
         return True
 
-    def delays(self, delivery: Delivery, answer: Answer) -> bool:
-        """Return whether an answer has to wait; then it is given later, after those that came before it."""
-        if self._is_answering or not (self._answers or isinstance(delivery.message, AbsentMessage)):
+    def delays(self, entry: Delivery, answer: Callable[..., None], *terms: object) -> bool:
+        if self._is_answering or not (self._answers or isinstance(entry.message, AbsentMessage)):
             return False
-        self._answers.append((delivery, answer))
+        if self._last_answer is None or self._last_answer[1:] != (answer, terms):
+            self._last_answer = (lambda delivery: answer(delivery, *terms)), answer, terms
+        self._answers.append((entry, self._last_answer[0]))
         self._read_on()
         return True
 

@@ -17,7 +17,6 @@ A message that a consumer gave back may have to wait for a time (`backoff.py`): 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
@@ -294,8 +293,7 @@ class WorkQueue(LanedQueue):
         self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
     ) -> None:
         if self.absent is not None and not self.deleted:
-            again = partial(self.release, failed=failed, redelivered=redelivered, until=until)
-            if self.absent.delays(delivery, again):
+            if self.absent.delays(delivery, self.release, failed, redelivered, until):
                 return
         if self.bounded:
             self.answered((delivery,))

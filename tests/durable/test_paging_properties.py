@@ -18,7 +18,7 @@ from leveret.message import AbsentMessage, Facts, Message
 from leveret.queues import absent
 from leveret.queues.queue import MAXLEN
 from tests.core.queues.queue_model import LACKING, number
-from tests.core.queues.test_queue_properties import CONSUMERS_MAX, OVERFLOWS, QueueMachine
+from tests.core.queues.test_queue_properties import CONSUMERS_MAX, LETTERS, OVERFLOWS, QueueMachine
 from tests.durable.paged import Disk, in_memory, pages_of, small_pages
 from tests.harness.bench import ENCODING
 
@@ -101,6 +101,18 @@ class PagedQueueMachine(QueueMachine):
             self.queue.dispatch()
             self.replay()
         super().publish_one(size, priority, ttl_ms)
+
+    @rule(letter=st.sampled_from(LETTERS))
+    def ask_whether_it_could_deliver(self, letter: int) -> None:
+        """As long as a page is being read, the queue says no."""
+        self.queue.dispatch()
+        self.replay()
+        while self.queue.backlog is not None and self.queue.backlog.waits:
+            self.drop_meanwhile()
+            self.disk.read(self.random.randrange(6))
+            self.queue.dispatch()
+            self.replay()
+        super().ask_whether_it_could_deliver(letter)
 
     # What the disk does.
 
