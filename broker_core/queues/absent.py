@@ -11,18 +11,15 @@ the answer counts then: until that is done the queue delivers nothing, so that t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.message import AbsentMessage
-from leveret.queues.backlog import PAGE_MESSAGES, PAGE_OCTETS, page_of
+from leveret.queues.backlog import PAGE_MESSAGES, PAGE_OCTETS, POSITION, page_of
 
 if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.durability import Durability, Page, Stored
     from leveret.queues.work_queue import WorkQueue
-
-POSITION: Final = attrgetter("position")
 
 Answer: TypeAlias = "Callable[[Delivery], None]"
 
@@ -90,7 +87,8 @@ class AbsentMessages:
         return True
 
     def delays(self, entry: Delivery, answer: Callable[..., None], *terms: object) -> bool:
-        if self._is_answering or not (self._answers or isinstance(entry.message, AbsentMessage)):
+        is_behind = bool(self._answers) and not self._is_answering
+        if not (is_behind or isinstance(entry.message, AbsentMessage)):
             return False
         if self._last_answer is None or self._last_answer[1:] != (answer, terms):
             self._last_answer = (lambda delivery: answer(delivery, *terms)), answer, terms
