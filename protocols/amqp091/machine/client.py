@@ -17,7 +17,7 @@ import attrs
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import AmqpError, FieldTable, MalformedError, Method
-from leveret.protocols.shared.machine.client_machine import ClientMachine
+from leveret.protocols.shared.machine.client_machine import ClientMachine, Credentials
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import State
 
@@ -36,21 +36,14 @@ CAPABILITIES: Final[FieldTable] = {
 
 
 @attrs.frozen
-class Login:
+class Login(Credentials):
     """The name and password that a client logs in with, and the limits that it asks for."""
 
-    mechanism: str  # PLAIN or EXTERNAL
-    user: str
-    password: str = attrs.field(repr=False)
     virtual_host: str
     heartbeat_s: int
     timeout_s: float
     body_size_max: int
     properties: FieldTable = attrs.field(factory=dict)
-
-    @property
-    def response(self) -> bytes:
-        return f"\0{self.user}\0{self.password}".encode() if self.mechanism == "PLAIN" else b""
 
 
 class Owner(ABC):

@@ -22,7 +22,7 @@ from leveret.protocols.amqp10.codec import wire
 from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.types import DecodeError
 from leveret.protocols.amqp10.codec.wire import MASK, distance
-from leveret.protocols.shared.machine.client_machine import ClientMachine
+from leveret.protocols.shared.machine.client_machine import ClientMachine, Credentials
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import State
 
@@ -35,21 +35,14 @@ HEADERS: Final = {State.STARTING: wire.HEADER_SASL, State.TUNING: wire.HEADER_AM
 
 
 @attrs.frozen
-class Login:
+class Login(Credentials):
     """The name and password that a client logs in with, and the limits that it asks for."""
 
-    mechanism: str  # PLAIN, EXTERNAL or ANONYMOUS
-    user: str
-    password: str = attrs.field(repr=False)
     hostname: str  # of the open, which tells the virtual host
     container: str
     heartbeat_s: int
     timeout_s: float
     message_size_max: int
-
-    @property
-    def response(self) -> bytes:
-        return f"\0{self.user}\0{self.password}".encode() if self.mechanism == "PLAIN" else b""
 
 
 class Owner(ABC):

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+import attrs
+
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.states import State
+
+
+@attrs.frozen
+class Credentials:
+    """The name and password that a client logs in with."""
+
+    mechanism: str  # PLAIN, EXTERNAL or ANONYMOUS
+    user: str
+    password: str = attrs.field(repr=False)
+
+    @property
+    def response(self) -> bytes:
+        """Return what the client says first: by PLAIN its name and password (RFC 4616), else nothing."""
+        return f"\0{self.user}\0{self.password}".encode() if self.mechanism == "PLAIN" else b""
 
 
 class ClientMachine(ConnectionMachine):
