@@ -130,6 +130,7 @@ class Broker(Settling):
         self.publish_rates = PublishRates(self)
         self.access.on_limits = self.publish_rates.changed_of_user
         self.access.on_deleted = self._user_deleted
+        self.access.on_change = self._permissions_changed
         self.confirmed = self.returned = 0  # messages confirmed and messages returned to publishers
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.held_input: FrontEndInputs | None = None  # None: no input stands still in the middle of a call
@@ -220,6 +221,11 @@ class Broker(Settling):
         if (host := self.virtual_hosts.get(name)) is None:
             raise NotFound(f"vhost {name} not found")
         return host
+
+    def _permissions_changed(self) -> None:
+        """Have all that was checked of clients be checked anew."""
+        for host in self.virtual_hosts.values():
+            host.checks_revision += 1
 
     def delete_virtual_host(self, name: str) -> None:
         """Delete a virtual host with everything in it, and close the connections of its clients. Raises NotFound."""

@@ -95,6 +95,8 @@ class VirtualHost(Traced):
         self.description = Description()
         self.own_queue_type: QueueType | None = None  # the default of queues that name none; None: the node's
         self.revision = 0
+        # Rises on every change of topology or permissions: the checks of a client hold for one value of it.
+        self.checks_revision = 0
         self.undelivered = Undelivered(broker.timers)  # dead letters that wait for another topology
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
@@ -162,6 +164,7 @@ class VirtualHost(Traced):
     def topology_changed(self) -> None:
         """Note a change that could alter where a message goes."""
         self.revision += 1
+        self.checks_revision += 1
         self.undelivered.topology_changed(self.broker.now)
 
     # Exchanges.

@@ -1,7 +1,8 @@
-"""A cache of the exchanges that a user may publish to: the checks that do not depend on the routing key.
+"""Targets: the exchanges that a user may publish to, with every check done, remembered while the checks hold.
 
-An entry holds as long as neither topology nor permissions change, for every channel of that user and protocol in the
-virtual host whose user has logged in with the same scopes. Topic permissions, which depend on the key, are not cached.
+A target holds as long as neither topology nor permissions change, for every channel or link of that user and protocol
+in the virtual host that has logged in with the same scopes. Topic permissions depend on the key: a target that is
+`guarded` stands for its own key only.
 """
 
 from __future__ import annotations
@@ -18,26 +19,33 @@ if TYPE_CHECKING:
     from leveret.security.scopes import Grants
 
 TARGETS_MAX: Final = 4096  # for each protocol, virtual host and user
+UNCHECKED: Final = -1  # the revision of a target that was never checked
 
 
 class PublishTarget:
-    """An exchange that a user may publish to, as long as both revisions are current."""
+    """An exchange that a user may publish to, and the key where the protocol's address names one."""
 
-    __slots__ = ("access_revision", "exchange", "guarded", "revision", "scopes")
+    __slots__ = ("exchange", "guarded", "key", "revision", "scopes")
 
     def __init__(
-        self, exchange: Exchange, guarded: bool, access_revision: int, scopes: Grants | None = None
+        self, exchange: Exchange, guarded: bool, revision: int, scopes: Grants | None = None, key: str = ""
     ) -> None:
         self.exchange = exchange
-        self.guarded = guarded  # there are topic permissions: each key needs a check of its own (S088)
-        self.revision = exchange.virtual_host.revision
-        self.access_revision = access_revision
+        self.key = key
+        self.guarded = (
+            guarded  # there are topic permissions: each further key needs a check of its own (S088)
+        )
+        self.revision = revision  # `VirtualHost.checks_revision` when it was checked; UNCHECKED: it was not
         self.scopes = scopes  # for users with these only: two tokens of one name may grant different things
+
+    def is_current(self, client: Client) -> bool:
+        """Return whether the checks that were made still hold for a client of this virtual host and user name."""
+        return self.revision == client.host.checks_revision and self.scopes is client.user.scopes
 
 
 @mypyc_attr(native_class=False)
 class PublishTargets(Remembered):
-    """The targets known for one user in one virtual host, by the exchange's name as the protocol writes it."""
+    """The targets known for one user in one virtual host, by the name or address that the protocol writes."""
 
     __slots__ = ("by_name",)
 
@@ -45,14 +53,18 @@ class PublishTargets(Remembered):
         self.by_name: dict[bytes | str, PublishTarget] = {}
 
     def check(self, client: Client, known_as: bytes | str, name: str) -> PublishTarget:
-        """Check and cache that a client may publish there. Raises NotFound, AccessRefused (S046, S047, S087)."""
-        exchange = client.publish_target(name)
-        guarded, revision = client.guards_topics(exchange), client.broker.access.revision
-        found = PublishTarget(exchange, guarded, revision, client.user.scopes)
+        """Check and remember that a client may publish to an exchange, with any key unless the target is guarded.
+
+        Raises NotFound, AccessRefused (S046, S047, S087).
+        """
+        return self.remember(known_as, checked_target(client, name))
+
+    def remember(self, known_as: bytes | str, target: PublishTarget) -> PublishTarget:
+        """Remember a target under a name, and return it. When there are too many, all others are forgotten."""
         if len(self.by_name) >= TARGETS_MAX:
             self.by_name.clear()
-        self.by_name[known_as] = found
-        return found
+        self.by_name[known_as] = target
+        return target
 
 
 def targets_of(client: Client, protocol: str) -> PublishTargets:
@@ -60,3 +72,19 @@ def targets_of(client: Client, protocol: str) -> PublishTargets:
     known = client.host.remembered.setdefault((protocol, client.user.name), PublishTargets())
     assert isinstance(known, PublishTargets)
     return known
+
+
+def current_target(targets: PublishTargets, client: Client, known_as: bytes | str) -> PublishTarget | None:
+    """Return the target that is remembered under a name, if the checks that were made of it still hold."""
+    target = targets.by_name.get(known_as)
+    return target if target is not None and target.is_current(client) else None
+
+
+def checked_target(client: Client, exchange: str, key: str | None = None) -> PublishTarget:
+    """Check that a client may publish to an exchange, and with this key, if there is one; return the target.
+
+    Raises NotFound, AccessRefused (S046, S047, S087, S088).
+    """
+    target = client.publish_target(exchange, () if key is None else (key,))
+    revision = client.host.checks_revision
+    return PublishTarget(target, client.guards_topics(target), revision, client.user.scopes, key or "")

@@ -35,6 +35,7 @@ class PermissionBook:
 
     def __init__(self) -> None:
         self.revision = 0  # rises on every change
+        self.on_change: Callable[[], None] | None = None  # called on every change
         self.catalogue: Catalogue | None = None  # stores what outlives the node
         self.events = Events()
         self._users: dict[str, User] = {}
@@ -248,6 +249,8 @@ class PermissionBook:
     def _changed(self) -> None:
         self.revision += 1
         self._grants.clear()
+        if self.on_change is not None:
+            self.on_change()
 
 
 def refused(permission: Permission, thing: str, virtual_host: str, user: User) -> AccessRefused:

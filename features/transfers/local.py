@@ -204,8 +204,8 @@ class LocalDestination(DestinationEnd):
         definition = journey.definition
         self._is_verified = definition.trusts_user_id or all(uri.is_local for uri in definition.source.uris)
         self._client: Client | None = None
-        self._exchanges: dict[str, Exchange] = {}  # checked, at these two revisions
-        self._revision = self._topology = -1
+        self._exchanges: dict[str, Exchange] = {}  # checked, at this revision of what checks look at
+        self._revision = -1
         self._published = 0
         self._announced = False
 
@@ -224,11 +224,10 @@ class LocalDestination(DestinationEnd):
 
     def _exchange(self, client: Client, name: str) -> Exchange:
         """Return an exchange that the user may publish to, checked once. Raises Failure."""
-        access, topology = client.broker.access.revision, client.host.revision
-        if access != self._revision or topology != self._topology:
+        if client.host.checks_revision != self._revision:
             self._client = client = client_of(self._journey, self._uri)
             self._exchanges.clear()
-            self._revision, self._topology = access, topology
+            self._revision = client.host.checks_revision
         exchange = self._exchanges.get(name)
         if exchange is None:
             exchange = self._exchanges[name] = client.publish_target(name)

@@ -6,8 +6,8 @@ from struct import pack
 
 import pytest
 
-from leveret.protocols.amqp10.broker.publishing import AIMS_MAX, aims_of
 from leveret.protocols.amqp10.codec import performatives as p
+from leveret.publishing.publish_targets import TARGETS_MAX, targets_of
 from tests.harness.bench import ClientBench, StoredBench
 
 from .client import SETTLED, Sender
@@ -327,10 +327,10 @@ def test_s205_a_missing_queue_is_no_error_but_nobody_gets_the_message(bench: Cli
 
 def test_what_is_remembered_of_addresses_has_an_end(bench: ClientBench) -> None:
     sender = session_of(bench).sender(None)
-    for number in range(AIMS_MAX + 10):
+    for number in range(TARGETS_MAX + 10):
         sender.send(to(f"/queues/{number}"), HELLO, settled=True, settle=False)
     sender.peer.read()
-    assert 0 < len(aims_of(sender.peer.front.client).by_address) <= AIMS_MAX
+    assert 0 < len(targets_of(sender.peer.front.client, "amqp10").by_name) <= TARGETS_MAX
 
 
 def test_s199_a_fixed_target_heeds_no_to(bench: ClientBench) -> None:

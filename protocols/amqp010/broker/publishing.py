@@ -21,7 +21,7 @@ from leveret.protocols.amqp010.broker.envelope import envelope_of
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.codec.types import MalformedError
 from leveret.protocols.amqp010.machine.contract import SessionError
-from leveret.publishing.publish_targets import PublishTarget, targets_of
+from leveret.publishing.publish_targets import UNCHECKED, PublishTarget, current_target, targets_of
 
 if TYPE_CHECKING:
     from leveret.message import Facts
@@ -33,7 +33,6 @@ class Publishing:
     """Publishes the messages of one session."""
 
     __slots__ = (
-        "_access",
         "_broker",
         "_client",
         "_host",
@@ -48,21 +47,16 @@ class Publishing:
         self._session = session
         self._broker = session.broker
         self._client = session.client
-        self._host = session.host
-        self._access = session.broker.access
+        self._host = session.client.host
         self.peer = session.client.peer  # the other end of the connection
         self._targets = targets_of(session.client, "amqp010")
         self._transfer: c.MessageTransfer | None = None  # the last one, and where it went:
-        self._target = PublishTarget(self._host.default_exchange, False, -1)
+        self._target = PublishTarget(self._host.default_exchange, False, UNCHECKED)
 
     def publish(self, transfer: c.MessageTransfer, header: bytes, body: bytes | None) -> None:
         """Publish one message. Raises Failure, or SessionError."""
         target = self._target
-        if (
-            transfer is not self._transfer
-            or target.revision != self._host.revision
-            or target.access_revision != self._access.revision
-        ):
+        if transfer is not self._transfer or target.revision != self._host.checks_revision:
             target = self._aim(transfer)
         try:
             envelope = envelope_of(header)
@@ -96,14 +90,9 @@ class Publishing:
     def _aim(self, transfer: c.MessageTransfer) -> PublishTarget:
         """Return the checked target of a transfer. Raises what the checks raise (S046, S047, S087)."""
         name = transfer.destination or ""
-        target = self._targets.by_name.get(name)
-        if (
-            target is None
-            or target.revision != self._host.revision
-            or target.access_revision != self._access.revision
-            or target.scopes is not self._client.user.scopes
-        ):
-            target = self._targets.check(self._client, name, name)
+        target = current_target(self._targets, self._client, name) or self._targets.check(
+            self._client, name, name
+        )
         self._transfer, self._target = transfer, target
         return target
 
@@ -119,7 +108,7 @@ class Publishing:
 
     def _refused(self) -> None:
         self._broker.settle()  # the commands before it have taken effect and are reported
-        host, queue = self._host.name, self._broker.refused_by
+        host, queue = self._client.host.name, self._broker.refused_by
         if not queue:
             raise SessionError(c.ERROR_CODE_PRECONDITION_FAILED, self._broker.refused_for)
         raise SessionError(

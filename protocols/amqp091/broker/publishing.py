@@ -22,7 +22,7 @@ from leveret.protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, plain_
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import confirm_frame
-from leveret.publishing.publish_targets import PublishTarget, targets_of
+from leveret.publishing.publish_targets import UNCHECKED, PublishTarget, current_target, targets_of
 from leveret.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ class Publishing:
     """The publishing side of a channel: plain, with confirms, or in a transaction. It is a `Publisher`."""
 
     __slots__ = (
-        "_access",
         "_announced",
         "_channel",
         "_flags",
@@ -79,6 +78,7 @@ class Publishing:
     def __init__(self, channel: Channel) -> None:
         self.broker = channel.broker
         self.client = channel.client
+        self._host = channel.client.host
         self.published = 0  # messages; in confirm mode also the last sequence number
         self.published_before = 0  # in plain mode, before confirms were selected
         self.refused = self.returned = 0  # nacked messages, and returned messages
@@ -91,8 +91,6 @@ class Publishing:
         self._nacked: deque[int] = deque()  # not sent yet
         self._announced = False  # on the broker's list of publishers for this settle
         self._targets = targets_of(self.client, "amqp091")
-        self._host = self.client.host
-        self._access = self.broker.access
         # The other end of the connection, for consumers with no-local; kept in memory only.
         self._peer: object = self.client.peer if self.broker.compat.no_local else None
         self._last_publish = NO_PUBLISH  # the last arguments; the next three hold their values
@@ -102,7 +100,7 @@ class Publishing:
         self._read_in_vain = 0  # messages of a read that were to be taken together, and were not
         # Reads in which messages with a publish of their own go one by one: now, and after the next one in vain.
         self._rests, self._rests_next = 0, 1
-        self._target = PublishTarget(self._host.default_exchange, False, -1)
+        self._target = PublishTarget(self._host.default_exchange, False, UNCHECKED)
         self._key = ""
         self._flags = 0
         self._returns: list[tuple[Message, int]] = []  # of the transaction
@@ -110,11 +108,7 @@ class Publishing:
     def publish(self, publish: bytes, properties: bytes, body: bytes) -> None:
         """Publish the message of a basic.publish; `publish` holds the method's raw arguments. Raises Failure."""
         target = self._target
-        if (
-            publish is not self._last_publish
-            or target.revision != self._host.revision
-            or target.access_revision != self._access.revision
-        ):
+        if publish is not self._last_publish or target.revision != self._host.checks_revision:
             target = self._aim(publish)
         exchange = target.exchange
         if properties is self._last_properties:
@@ -253,28 +247,15 @@ class Publishing:
         """Return the exchange of a publish with its length before it, and as a target if it may be published to with
         any key, as is known already."""
         aim = publish[2 : 3 + publish[2]] if len(publish) > 2 else b""
-        target = self._current(aim[1:])
+        target = current_target(self._targets, self.client, aim[1:])
         return aim, None if target is None or target.guarded else target
-
-    def _current(self, name: bytes) -> PublishTarget | None:
-        """Return the target of this name, if the checks that were made of it still hold."""
-        target = self._targets.by_name.get(name)
-        if (
-            target is None
-            or target.revision != self._host.revision
-            or target.access_revision != self._access.revision
-            or target.scopes is not self.client.user.scopes
-        ):
-            return None
-        return target
 
     def _goes_on(self, publish: bytes) -> bool:
         """Return whether the checks of the last publish hold for this one, and its messages are published at once."""
         target = self._target
         return (
             publish is self._last_publish
-            and target.revision == self._host.revision
-            and target.access_revision == self._access.revision
+            and target.revision == self._host.checks_revision
             and self.tx is None
             and not self._flags & APART
         )
@@ -318,7 +299,7 @@ class Publishing:
         name = publish[3:key_at]
         if name == RENEWAL_NAME:
             return self._aim_at_renewal(publish, publish[key_at + 1 : flags_at], flags)
-        target = self._current(name)
+        target = current_target(self._targets, self.client, name)
         if target is None:
             target = self._targets.check(self.client, name, name_of(name.decode("utf-8", "surrogateescape")))
         key = publish[key_at + 1 : flags_at].decode("utf-8", "surrogateescape")
@@ -329,7 +310,9 @@ class Publishing:
 
     def _aim_at_renewal(self, publish: bytes, key: bytes, flags: int) -> PublishTarget:
         """Return a target for `RENEWAL`. It needs no permission: the deliveries are the channel's own."""
-        target = PublishTarget(self._host.default_exchange, False, self._access.revision)
+        target = PublishTarget(
+            self._host.default_exchange, False, self._host.checks_revision, self.client.user.scopes
+        )
         self._last_publish, self._target = publish, target
         self._key, self._flags = key.decode("utf-8", "surrogateescape"), flags & ~IMMEDIATE | RENEWS
         return target

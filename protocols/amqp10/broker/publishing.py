@@ -1,7 +1,7 @@
 """Links on which the peer publishes: a target to an exchange and a key, messages to the broker, outcomes back.
 
-    attach ─> Target (addresses.py) ─> Aim: an exchange, checked ─┐
-    message ─> Projection (projection.py): facts, properties, ... ┴─> Broker.publish ─> answered once it has settled
+    attach ─> TargetAddress (addresses.py) ─> PublishTarget: checked ─┐
+    message ─> Projection (projection.py): facts, properties, ... ────┴─> Broker.publish ─> answered once it has settled
 
 This is the hot path. The checks of publishing are made once for each address, and the result is cached as long as
 neither topology nor permissions change. The sections in front of a message's body are read once for messages that begin
@@ -19,8 +19,6 @@ from abc import abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from mypy_extensions import mypyc_attr
-
 from leveret.broker import TAKEN, UNROUTABLE, WORK_MAX
 from leveret.config.compat import OrphanedSender
 from leveret.errors import AccessRefused, Failure, PreconditionFailed, no_queue
@@ -36,17 +34,21 @@ from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
 from leveret.protocols.amqp10.codec.types import Described, Symbol, Value
 from leveret.protocols.amqp10.machine.contract import IncomingOwner
 from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
+from leveret.publishing.publish_targets import (
+    UNCHECKED,
+    PublishTarget,
+    checked_target,
+    current_target,
+    targets_of,
+)
 from leveret.queues.queue import Queue, Watcher, unwatch, watch
-from leveret.virtual_host import Remembered
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.client import Client
     from leveret.protocols.amqp10.broker.session import ServedSession
-    from leveret.security.scopes import Grants
 
 DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # the capability by which JMS clients ask for delivery times
-AIMS_MAX: Final = 4096  # cached `to` addresses per virtual host and user
 MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
 CAPABILITIES: Final = ("queue", "topic")  # of our targets, for senders that ask for them
 ORPHAN_PAUSE_S: Final = 0.02  # from a queue's deletion to the end of the links that publish to it
@@ -99,7 +101,7 @@ def _attach_to_new_queue(
     """Serve a sender to a dynamic target (S211, X062)."""
     dynamic_queues.require_temporary_queue(target.capabilities, "target")
     client = session.client
-    aim_at(client, "", "")  # before the queue is created
+    target_at(client, "", "")  # before the queue is created
     queue = dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
     owner = Addressed(session, link, addresses.TargetAddress("", queue.name, queue=queue.name), queue)
     try:
@@ -121,54 +123,15 @@ def _temporary(queue: Queue) -> p.Target:
     )
 
 
-class Aim:
-    """An exchange that a user may publish to with a key, with every check done."""
-
-    __slots__ = ("access_revision", "exchange", "guarded", "key", "revision", "scopes")
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        key: str,
-        guarded: bool,
-        access_revision: int,
-        scopes: Grants | None = None,
-    ) -> None:
-        self.exchange = exchange
-        self.key = key
-        self.guarded = guarded  # topic permissions: further keys need a check of their own (S088)
-        self.revision = exchange.virtual_host.revision
-        self.access_revision = access_revision
-        self.scopes = scopes  # for users with these only: two tokens of one name may grant different things
-
-
-@mypyc_attr(native_class=False)
-class Aims(Remembered):
-    """The aims of the `to` addresses that a user has used in a virtual host."""
-
-    __slots__ = ("by_address",)
-
-    def __init__(self) -> None:
-        self.by_address: dict[str, Aim] = {}
-
-
-def aims_of(client: Client) -> Aims:
-    """Return the aims that all links of that user in the virtual host share."""
-    known = client.host.remembered.setdefault(("amqp10", client.user.name), Aims())
-    assert isinstance(known, Aims)
-    return known
-
-
-def aim_at(client: Client, exchange: str, key: str) -> Aim:
-    """Check that the client may publish there; return the aim. Raises Failure, or AmqpError if it is internal
+def target_at(client: Client, exchange: str, key: str) -> PublishTarget:
+    """Check that the client may publish there; return the target. Raises Failure, or AmqpError if it is internal
     (S198)."""
-    host, access = client.host, client.broker.access
+    host = client.host
     source = host.exchanges.get(exchange)
     if source is not None and source.internal:
         why = f"forbidden to publish to internal exchange '{exchange}' in vhost '{host.name}'"
         raise AmqpError(p.UNAUTHORIZED_ACCESS, why)
-    target = client.publish_target(exchange, (key,))
-    return Aim(target, key, client.guards_topics(target), access.revision, client.user.scopes)
+    return checked_target(client, exchange, key)
 
 
 class Publishing(IncomingOwner):
@@ -176,8 +139,6 @@ class Publishing(IncomingOwner):
 
     __slots__ = (
         "_accepted",
-        "_access",
-        "_aim",
         "_answers",
         "_client",
         "_default_priority",
@@ -187,21 +148,23 @@ class Publishing(IncomingOwner):
         "_marked",
         "_peer",
         "_session",
+        "_target",
         "_varies",
         "broker",
         "link",
     )
     is_anonymous: ClassVar[bool]  # an error of a message without a target does not end the link
 
-    def __init__(self, session: ServedSession, link: IncomingLink, aim: Aim, varies: bool) -> None:
+    def __init__(
+        self, session: ServedSession, link: IncomingLink, target: PublishTarget, varies: bool
+    ) -> None:
         self.link = link
         self.broker = session.broker
         self._session = session
         self._client = session.client
         self._peer = session.client.peer  # the other end of the connection, for receivers with no-local
         self._host = session.client.host
-        self._access = session.broker.access
-        self._aim = aim  # of the last message
+        self._target = target  # of the last message
         self._known: Projection | None = None  # of the last message that was projected
         self._varies = varies  # each message has a target of its own
         self._default_priority = self.broker.compat.default_priority
@@ -212,8 +175,8 @@ class Publishing(IncomingOwner):
         self._marked: deque[tuple[list[int], list[tuple[int, p.DeliveryState]]]] = deque()
 
     @abstractmethod
-    def _aimed(self, to: str | None, subject: str | None) -> Aim:
-        """Return the aim of a message under the present topology and permissions. Raises Failure or AmqpError."""
+    def _target_now(self, to: str | None, subject: str | None) -> PublishTarget:
+        """Return the target of a message under the present topology and permissions. Raises Failure or AmqpError."""
 
     @abstractmethod
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
@@ -224,20 +187,20 @@ class Publishing(IncomingOwner):
     ) -> None:
         try:
             known = self._project(payload)
-            aim = self._aim_of(known)
+            target = self._target_of(known)
             facts = known.facts
             if known.delay_ms:
                 facts = facts.due_at(known.delay_ms + int(self.broker.clock.wall() * 1000))
             if known.expires and (expiry_ms := expiry_of(known.properties)) is not None:
                 facts = known.facts.expiring(max(0, expiry_ms - int(self.broker.clock.wall() * 1000)))
             message = Message(
-                ENCODING, aim.exchange.name, aim.key, known.properties, payload[known.body_at :], facts
+                ENCODING, target.exchange.name, target.key, known.properties, payload[known.body_at :], facts
             )
             message.peer = self._peer
             if state is not None and isinstance(state, p.TransactionalState):
-                self._publish_in_tx(delivery_id, settled, state, aim.exchange, message)
+                self._publish_in_tx(delivery_id, settled, state, target.exchange, message)
                 return
-            outcome = self.broker.publish(aim.exchange, message)
+            outcome = self.broker.publish(target.exchange, message)
         except (AmqpError, Failure) as failure:
             self._refused(delivery_id, tag, settled, state, failure)
             return
@@ -262,7 +225,7 @@ class Publishing(IncomingOwner):
         while count < len(payloads):
             try:
                 known = self._project(payloads[count])
-                taken = self._publish_run(self._aim_of(known), known, payloads, count)
+                taken = self._publish_run(self._target_of(known), known, payloads, count)
             except (AmqpError, Failure):
                 break
             if not taken:
@@ -281,7 +244,9 @@ class Publishing(IncomingOwner):
         self._accepted += delivery_ids if count == len(delivery_ids) else delivery_ids[:count]
         return count
 
-    def _publish_run(self, aim: Aim, first: Projection, payloads: list[bytes], begin: int) -> int:
+    def _publish_run(
+        self, target: PublishTarget, first: Projection, payloads: list[bytes], begin: int
+    ) -> int:
         """Publish messages from number `begin` on, which is projected as `first`, while queues treat them alike, they
         are simply taken, and WORK_MAX permits.
 
@@ -289,7 +254,7 @@ class Publishing(IncomingOwner):
         """
         if first.delay_ms or first.expires:
             return 0  # each has a time of its own
-        exchange, name, key, peer = aim.exchange, aim.exchange.name, aim.key, self._peer
+        exchange, name, key, peer = target.exchange, target.exchange.name, target.key, self._peer
         messages: list[Message] = []
         known = first
         for at in range(begin, len(payloads)):
@@ -341,27 +306,23 @@ class Publishing(IncomingOwner):
         self._known = known if known.may_hold else None
         return known
 
-    def _aim_of(self, known: Projection) -> Aim:
-        """Return the aim of a message, with every check done. Raises Failure or AmqpError."""
-        aim = self._aim
-        if (
-            self._varies
-            or aim.revision != self._host.revision
-            or aim.access_revision != self._access.revision
-        ):
-            aim = self._aim = self._aimed(known.to, known.subject)
+    def _target_of(self, known: Projection) -> PublishTarget:
+        """Return the target of a message, with every check done. Raises Failure or AmqpError."""
+        target = self._target
+        if self._varies or target.revision != self._host.checks_revision:
+            target = self._target = self._target_now(known.to, known.subject)
         if known.facts.user_id is not None or known.facts.cc:
-            self._check_facts(aim, known.facts)
-        return aim
+            self._check_facts(target, known.facts)
+        return target
 
-    def _check_facts(self, aim: Aim, facts: Facts) -> None:
+    def _check_facts(self, target: PublishTarget, facts: Facts) -> None:
         if facts.user_id is not None:
             try:
                 self._client.require_user_id(facts.user_id)
             except PreconditionFailed as failure:  # X061
                 raise AmqpError(p.UNAUTHORIZED_ACCESS, str(failure)) from None
-        if aim.guarded:
-            self._client.check_topics(aim.exchange, facts.cc)
+        if target.guarded:
+            self._client.check_topics(target.exchange, facts.cc)
 
     def _publish_in_tx(
         self,
@@ -465,38 +426,33 @@ class Publishing(IncomingOwner):
 class Addressed(Publishing):
     """A link to one exchange, with one key or with each message's subject (S183, S184, S213-S217)."""
 
-    __slots__ = ("_queue", "_target", "_watch")
+    __slots__ = ("_address", "_queue", "_watch")
     is_anonymous = False
 
     def __init__(
         self,
         session: ServedSession,
         link: IncomingLink,
-        target: addresses.TargetAddress,
+        address: addresses.TargetAddress,
         queue: Queue | None = None,
     ) -> None:
-        super().__init__(
-            session, link, aim_at(session.client, target.exchange, target.key), target.by_subject
-        )
-        self._target = target
+        target = target_at(session.client, address.exchange, address.key)
+        super().__init__(session, link, target, address.by_subject)
+        self._address = address
         self._queue = queue  # created for this link, and deleted with it (S211)
         self._watch: QueueWatch | None = None
 
-    def _aimed(self, to: str | None, subject: str | None) -> Aim:
-        target = self._target
-        if not target.by_subject:
-            return aim_at(self._client, target.exchange, target.key)
-        aim, key = self._aim, subject or ""
-        if (
-            aim.key == key
-            and aim.revision == self._host.revision
-            and aim.access_revision == self._access.revision
-        ):
-            return aim
+    def _target_now(self, to: str | None, subject: str | None) -> PublishTarget:
+        address = self._address
+        if not address.by_subject:
+            return target_at(self._client, address.exchange, address.key)
+        target, key = self._target, subject or ""
+        if target.key == key and target.is_current(self._client):
+            return target
         if len(key) > addresses.NAME_SIZE_MAX or len(key.encode()) > addresses.NAME_SIZE_MAX:
             why = f"a subject that is a routing key has more than {addresses.NAME_SIZE_MAX} octets"
             raise AmqpError(p.INVALID_FIELD, why)
-        return aim_at(self._client, target.exchange, key)
+        return target_at(self._client, address.exchange, key)
 
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
         """End the link and release the message (S206, S208)."""
@@ -507,7 +463,8 @@ class Addressed(Publishing):
 
     def watch_queue(self) -> None:
         """End the link when the queue that it names is deleted, if the profile says so."""
-        queue = None if self._target.queue is None else self._host.queues.get(self._target.queue)
+        name = self._address.queue
+        queue = None if name is None else self._host.queues.get(name)
         if queue is not None and self.broker.compat.orphaned_sender is OrphanedSender.DETACH:
             self._watch = QueueWatch(self, queue)
             watch(queue, self._watch)
@@ -545,31 +502,23 @@ class QueueWatch(Watcher):
 class Anonymous(Publishing):
     """A link to the anonymous terminus, whose messages carry their own targets (S199-S205)."""
 
-    __slots__ = ("_aims",)
+    __slots__ = ("_targets",)
     is_anonymous = True
 
     def __init__(self, session: ServedSession, link: IncomingLink) -> None:
         client = session.client
-        nowhere = Aim(client.host.default_exchange, "", False, -1)
+        nowhere = PublishTarget(client.host.default_exchange, False, UNCHECKED)
         super().__init__(session, link, nowhere, varies=True)
-        self._aims = aims_of(client)
+        self._targets = targets_of(client, "amqp10")
 
-    def _aimed(self, to: str | None, subject: str | None) -> Aim:
+    def _target_now(self, to: str | None, subject: str | None) -> PublishTarget:
         if to is None:
             raise AmqpError(p.PRECONDITION_FAILED, "anonymous terminus requires 'to' address to be set")
-        aim = self._aims.by_address.get(to)
-        if (
-            aim is None
-            or aim.revision != self._host.revision
-            or aim.access_revision != self._access.revision
-            or aim.scopes is not self._client.user.scopes
-        ):
-            target = node_lookup.to(self._session, to)
-            aim = aim_at(self._client, target.exchange, target.key)
-            if len(self._aims.by_address) >= AIMS_MAX:
-                self._aims.by_address.clear()
-            self._aims.by_address[to] = aim
-        return aim
+        target = current_target(self._targets, self._client, to)
+        if target is None:
+            address = node_lookup.to(self._session, to)
+            target = self._targets.remember(to, target_at(self._client, address.exchange, address.key))
+        return target
 
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
         self._reject(delivery_id, tag, settled, error)
