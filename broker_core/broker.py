@@ -30,7 +30,16 @@ from leveret.errors import NotFound, PreconditionFailed
 from leveret.exchanges.answer import WrongAnswer, described, source_file
 from leveret.exchanges.destination import Destination
 from leveret.exchanges.exchange_type import Exchange, ExchangeType, Selected
-from leveret.exchanges.routing import Route, drops, give_once, identity_at, is_duplicate, route, walk
+from leveret.exchanges.routing import (
+    Route,
+    drops,
+    give_anew,
+    give_once,
+    identity_at,
+    is_duplicate,
+    route,
+    walk,
+)
 from leveret.exchanges.standard import STANDARD
 from leveret.global_parameters import Parameters
 from leveret.guests import G, Guests
@@ -276,13 +285,15 @@ class Broker(Settling):
             return REFUSED
         if route.only is not None:
             return TAKEN if route.only.push(message) else REFUSED
-        taken = route.give(message)
+        return self._outcome(exchange, route, route.give(message))
+
+    def _outcome(self, exchange: Exchange, route: Route, taken: bool) -> Outcome:
+        """Count a message that was given to a route; return what became of it."""
         self.work += len(route.queues)
-        if route.queues or route.handled:
-            exchange.surplus += len(route.queues) - 1
-            return TAKEN if taken else REFUSED
-        exchange.unroutable += 1
-        return UNROUTABLE
+        route.count(exchange)
+        if route.unroutable:
+            return UNROUTABLE
+        return TAKEN if taken else REFUSED
 
     def lacks_room(self, message: Message) -> bool:
         """Return whether the disk has no room for a message, which would wait for it with all that makes room."""
@@ -321,14 +332,9 @@ class Broker(Settling):
         if identity is not None and drops(exchange, identity):
             return TAKEN
         route = self.route(exchange, message)
-        if route.unroutable:
-            exchange.unroutable += 1
-            return UNROUTABLE
         if message.size > LITTLE_OCTETS and route.is_durable and self.lacks_room(message):
             return REFUSED
-        self.work += len(route.queues)
-        exchange.surplus += len(route.queues) - 1
-        return TAKEN if give_once(exchange, identity, route, message) else REFUSED
+        return self._outcome(exchange, route, give_once(exchange, identity, route, message))
 
     def publish_run(self, exchange: Exchange, messages: list[Message], copies_max: int = UNLIMITED) -> int:
         """Publish messages in order as long as each is simply `TAKEN`; return how many were, perhaps none.
@@ -443,13 +449,7 @@ class Broker(Settling):
             return self._publish_once(exchange, message)
         if route.only is not None:
             return TAKEN if route.only.push(message) else REFUSED
-        taken = route.give(message)
-        self.work += len(route.queues)
-        if route.unroutable:
-            exchange.unroutable += 1
-            return UNROUTABLE
-        exchange.surplus += len(route.queues) - 1
-        return TAKEN if taken else REFUSED
+        return self._outcome(exchange, route, route.give(message))
 
     def sole_queue(self, exchange: Exchange, message: Message) -> Queue | None:
         """Return the queue that messages like this one go to, if it alone gets them and is never full; else None."""
@@ -481,12 +481,9 @@ class Broker(Settling):
         if identity is not None and drops(exchange, identity):
             return TAKEN
         found = walk(exchange, message, wanted=lambda queue: queue.can_deliver_now(message))
-        taken = give_once(exchange, identity, found, message)
-        if found.queues or found.handled:
-            exchange.surplus += len(found.queues) - 1
-            return TAKEN if taken else REFUSED
-        exchange.unroutable += 1
-        return UNROUTABLE if walk(exchange, message).unroutable else Outcome.UNDELIVERABLE
+        outcome = self._outcome(exchange, found, give_once(exchange, identity, found, message))
+        is_undelivered = outcome is UNROUTABLE and not walk(exchange, message).unroutable
+        return Outcome.UNDELIVERABLE if is_undelivered else outcome
 
     def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
         """Put a message straight into queues, unless the selector of a binding keeps it from there.
@@ -503,10 +500,8 @@ class Broker(Settling):
 
     def release_delayed(self, exchange: Exchange, message: Message) -> None:
         """Route and deliver a message that `exchange` had held back, alternates included."""
-        found = walk(exchange, message)
-        Route.give(found, message)  # not traced again
-        exchange.surplus += len(found.queues) + found.unroutable
-        exchange.unroutable += found.unroutable
+        exchange.count_copies(0, -1)  # as which it was counted
+        give_anew(exchange, message)
 
     def settle(self) -> None:
         """Complete a batch: route dead letters, dispatch touched queues, run due timers, and tell publishers."""

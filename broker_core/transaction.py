@@ -94,7 +94,7 @@ class Transaction:
         self.hold(lambda: give_at_commit(exchange, identity, publication, unroutable), message.size)
         self.publications.append(publication)
         self.copies += len(route.queues)
-        count(exchange, route, 1)
+        route.count(exchange)
         return not route.unroutable
 
     @property
@@ -171,12 +171,12 @@ def give_at_commit(
     Where exchanges on the way drop duplicates, the route is found anew, and the message goes where both lead.
     """
     if identity is not None and drops(exchange, identity):
-        exchange.surplus -= len(held.route.queues) + held.route.unroutable - 1
+        held.route.count(exchange, -1)
         return True
     left, message = held.route_now(), held.message
     if left is not held.route:
-        count(exchange, held.route, -1)
-        count(exchange, left, 1)
+        held.route.count(exchange, -1)
+        left.count(exchange)
     if left.passed and held.route.passed:
         now = walk(exchange, message)
         left = left.among(
@@ -187,9 +187,3 @@ def give_at_commit(
     if unroutable is not None and left.unroutable:
         unroutable()
     return give_once(exchange, identity, left, message)
-
-
-def count(exchange: Exchange, route: Route, times: int) -> None:
-    """Count a route that a message of an exchange takes, or with `times` -1 does not take after all."""
-    exchange.unroutable += times * route.unroutable
-    exchange.surplus += times * (len(route.queues) + route.unroutable - 1)

@@ -350,6 +350,11 @@ class Exchange(Destination):
         """The number of copies that queues got from it, computed so that messages for one queue cost no counting."""
         return self.published - self.unroutable + self.surplus
 
+    def count_copies(self, copies: int, messages: int = 1) -> None:
+        """Count published messages of which each went to so many queues; with a negative number of messages, take that
+        back."""
+        self.surplus += messages * (copies - 1)
+
     def warnings(self) -> list[str]:
         """Return sentences about the arguments that have no effect."""
         return told_by(self.type.warnings, self.arguments) if self.arguments else []

@@ -67,6 +67,13 @@ class Route:
             self.note_passed(message, taken)
         return taken
 
+    def count(self, exchange: Exchange, times: int = 1) -> None:
+        """Count published messages of an exchange that take this route; with negative `times`, take that back."""
+        if self.queues or self.handled:
+            exchange.surplus += times * (len(self.queues) - 1)
+        else:
+            exchange.unroutable += times
+
     def note_passed(self, message: Message, taken: bool) -> None:
         """Have the exchanges on the way that drop duplicates remember a message, or count it."""
         for exchange, is_repeated in self.passed:
@@ -224,7 +231,7 @@ def drops(exchange: Exchange, identity: Identity) -> bool:
     known = exchange.deduplication
     if known is None or not known.repeats(identity):
         return False
-    exchange.surplus -= 1
+    exchange.count_copies(0)
     return True
 
 
@@ -234,6 +241,13 @@ def give_once(exchange: Exchange, identity: Identity | None, route: Route, messa
     if taken and identity is not None and known is not None and not route.unroutable:
         known.remember(identity, message.facts.durable and route.is_durable)
     return taken
+
+
+def give_anew(exchange: Exchange, message: Message) -> None:
+    """Route a message that has been published before, and is not traced again."""
+    found = walk(exchange, message)
+    Route.give(found, message)
+    found.count(exchange)
 
 
 def is_duplicate(exchange: Exchange, message: Message) -> bool:

@@ -32,11 +32,12 @@ class PublishTarget:
     ) -> None:
         self.exchange = exchange
         self.key = key
-        self.guarded = (
-            guarded  # there are topic permissions: each further key needs a check of its own (S088)
-        )
-        self.revision = revision  # `VirtualHost.checks_revision` when it was checked; UNCHECKED: it was not
-        self.scopes = scopes  # for users with these only: two tokens of one name may grant different things
+        # There are topic permissions: each further key needs a check of its own (S088).
+        self.guarded = guarded
+        # `VirtualHost.checks_revision` when it was checked; UNCHECKED: it was not.
+        self.revision = revision
+        # Of users with these only: two tokens of one name may grant different things.
+        self.scopes = scopes
 
     def is_current(self, client: Client) -> bool:
         """Return whether the checks that were made still hold for a client of this virtual host and user name."""

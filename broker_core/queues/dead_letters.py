@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from leveret.exchanges.routing import Route, drops, give_once, identity_at
+from leveret.exchanges.routing import Route, drops, give_anew, give_once, identity_at
 from leveret.message import Death, Message, Notes
 from leveret.queues.queue import DELETED, REJECTED, Queue
 from leveret.queues.republished_deaths import notes_told
@@ -43,7 +43,7 @@ def bury(queue: Queue, message: Message, reason: str) -> None:
         queues = tuple(q for q in route.queues if not (is_cycle(q, dead) and _reported(q)))
         route = Route.among(route, queues, route.keepers)  # not traced
     exchange.published += 1
-    exchange.surplus += len(route.queues) - 1
+    exchange.count_copies(len(route.queues))
     if identity is None:
         Route.give(route, dead)
     else:
@@ -56,8 +56,7 @@ def _reroute(queue: Queue, message: Message) -> None:
     exchange = None if target is None else queue.virtual_host.exchanges.get(target)
     if exchange is not None:
         exchange.published += 1
-        exchange.surplus -= 1
-        exchange.broker.release_delayed(exchange, message)
+        give_anew(exchange, message)
 
 
 def addressed(message: Message, exchange: str, replaced: str | None, notes: Notes) -> Message:

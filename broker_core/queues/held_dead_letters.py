@@ -383,7 +383,7 @@ class HeldDeadLetters(WorkQueue):
         known, identity = exchange.deduplication, letter.identity
         if known is not None and identity is not None and not notes.reached and known.repeats(identity):
             exchange.published += 1
-            exchange.surplus -= 1
+            exchange.count_copies(0)
             return True  # a duplicate
         reached, refusing = list(notes.reached), list[Queue]()
         for queue in route.queues:
@@ -409,7 +409,7 @@ class HeldDeadLetters(WorkQueue):
                 self.revise(letter.delivery, noted(message, with_reached(notes, tuple(reached))))
             return False
         exchange.published += 1
-        exchange.surplus += len(reached) - 1
+        exchange.count_copies(len(reached))
         whole = letter.whole
         assert whole is not None, "it has been routed"
         if known is not None and identity is not None:

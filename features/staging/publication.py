@@ -136,7 +136,7 @@ class Publication:
             stream.push_block(packed)
         exchange = self._staging.virtual_host.exchanges[samples[0].exchange]
         exchange.published += packed.count
-        exchange.surplus += packed.count * (len(streams) - 1)
+        exchange.count_copies(len(streams), packed.count)
         batch.published += packed.count
         self._moved(batch, packed.count)
         return max(1, len(streams) * len(packed.octets) >> BLOCK_OCTETS_SHIFT)
