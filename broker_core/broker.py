@@ -339,20 +339,26 @@ class Broker(Settling):
     def publish_run(self, exchange: Exchange, messages: list[Message], copies_max: int = UNLIMITED) -> int:
         """Publish messages in order as long as each is simply `TAKEN`; return how many were, perhaps none.
 
-        The messages must have the same key, and facts that are alike. The rest is not touched: pass the next one to
-        `publish`; those after it may be passed here again. Messages that go to several queues are taken until the
-        batch has made more than `copies_max` copies.
+        Their facts must be alike, their keys may differ. The rest is not touched: pass the next one to `publish`; those
+        after it may be passed here again. Messages that go to several queues are taken until the batch has made more
+        than `copies_max` copies.
         """
-        first = messages[0]
-        facts = first.facts
-        found = exchange.routes.get(first.key)
+        facts, key = messages[0].facts, messages[0].key
         if (
-            found is None
-            or facts.cc
+            facts.cc
             or facts.bcc
-            or exchange.routes_revision != exchange.virtual_host.revision
             or exchange.prepares
+            or exchange.routes_revision != exchange.virtual_host.revision
         ):
+            return 0
+        for at, message in enumerate(messages):
+            if message.key is not key:
+                if exchange.deduplication is None:
+                    return self._publish_scattered(exchange, messages, copies_max)
+                messages = messages[:at]  # those with the first one's key
+                break
+        found = exchange.routes.get(key)
+        if found is None:
             return 0
         if facts.durable and self.journal is not None:
             for each in messages:
@@ -366,34 +372,27 @@ class Broker(Settling):
                 return 0
         if found.only is not None:
             count = found.only.push_run(messages)
-            exchange.published += count
-            if known is not None:
-                known.remember_all(identities[:count], facts.durable and found.is_durable)
-            return count
-        copies = len(found.queues)
-        if copies:
-            messages = messages[: 1 + max(0, (copies_max - self.work) // copies)]
-        count = found.give_run(messages)
+        else:
+            copies = len(found.queues)
+            if copies:
+                messages = messages[: 1 + max(0, (copies_max - self.work) // copies)]
+            count = found.give_run(messages)
+            exchange.count_copies(copies, count)
+            self.work += count * copies
         exchange.published += count
-        exchange.surplus += count * (copies - 1)
-        self.work += count * copies
         if known is not None:
             known.remember_all(identities[:count], facts.durable and found.is_durable)
         return count
 
-    def publish_scattered(self, exchange: Exchange, messages: list[Message], copies_max: int) -> int:
-        """Publish messages in order as `publish_run` does, which may have any keys.
+    def _publish_scattered(self, exchange: Exchange, messages: list[Message], copies_max: int) -> int:
+        """Publish messages with any keys, as `publish_run` does: each queue gets its share at once.
 
-        Each queue gets its share at once. Messages whose route is not known, or for a queue that may refuse one, are
-        left to `publish`.
+        Messages whose route is not known, or for a queue that may refuse one, are left to `publish`.
         """
-        routes = self.known_routes(exchange)
-        if routes is None:
-            return 0
         shares: dict[Queue, list[Message]] = {}
         taken = copies = 0
         for message in messages:
-            found = routes.get(message.key)
+            found = exchange.routes.get(message.key)
             if found is None or message.size > LITTLE_OCTETS:
                 break
             queue = found.only
@@ -409,7 +408,7 @@ class Broker(Settling):
             taken += 1
             if queue is None:
                 copies += len(queues)
-                exchange.surplus += len(queues) - 1
+                exchange.count_copies(len(queues))
                 if self.work + copies > copies_max:
                     break
         for each, share in shares.items():
@@ -418,16 +417,6 @@ class Broker(Settling):
         exchange.published += taken
         self.work += copies
         return taken
-
-    def known_routes(self, exchange: Exchange) -> dict[str, Route] | None:
-        """Return the routes by key that are known now; None if a message to this exchange needs more than a route."""
-        if (
-            exchange.routes_revision != exchange.virtual_host.revision
-            or exchange.prepares
-            or exchange.deduplication is not None
-        ):
-            return None
-        return exchange.routes
 
     def publish_if_room(self, exchange: Exchange, message: Message) -> Outcome | None:
         """Publish a message, unless a queue has no room for it: then return None, with nothing changed."""

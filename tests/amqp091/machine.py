@@ -12,6 +12,7 @@ from leveret.protocols.amqp091.machine.connection import (
     Traffic,
     Tuning,
 )
+from leveret.protocols.amqp091.machine.contract import Run
 from leveret.protocols.shared.machine.contract import Wait
 from tests.harness.machine import Logins, Notes, Pieces
 
@@ -64,17 +65,7 @@ class Recorder(Notes, Logins, Handler):
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
         self.note("publish", channel, publish, properties, body)
 
-    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        return 0
-
-    def on_publishes(
-        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        return 0
-
-    def on_scattered(
-        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
+    def on_run(self, channel: int, run: Run, first: int) -> int:
         return 0
 
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
@@ -93,18 +84,8 @@ class Heard(Traffic):
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
         self.recorder.on_publish(channel, publish, properties, body)
 
-    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        return self.recorder.on_publish_run(channel, publish, properties, bodies)
-
-    def on_publishes(
-        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        return self.recorder.on_publishes(channel, publish, properties, bodies, first)
-
-    def on_scattered(
-        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        return self.recorder.on_scattered(channel, publishes, properties, bodies, first)
+    def on_run(self, channel: int, run: Run, first: int) -> int:
+        return self.recorder.on_run(channel, run, first)
 
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         self.recorder.on_ack(channel, delivery_tag, multiple)

@@ -14,6 +14,7 @@ from leveret.protocols.amqp091.broker.encoding import plain_facts
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable, method_frame
 from leveret.protocols.amqp091.machine.connection import AmqpError
+from leveret.protocols.amqp091.machine.contract import Run
 from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 from tests.harness.bench import message as bench_message
@@ -51,29 +52,11 @@ class InRuns(machine.Recorder):
         self.most = most
         self.runs: list[int] = []
 
-    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        taken = bodies[: self.most]
-        self.runs.append(len(taken))
-        for body in taken:
-            self.note("publish", channel, publish, properties, body)
-        return len(taken)
-
-    def on_publishes(
-        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        last = min(len(bodies), first + self.most)
+    def on_run(self, channel: int, run: Run, first: int) -> int:
+        last = min(len(run.bodies), first + self.most)
         self.runs.append(last - first)
         for at in range(first, last):
-            self.note("publish", channel, publish, properties[at], bodies[at])
-        return last - first
-
-    def on_scattered(
-        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        last = min(len(bodies), first + self.most)
-        self.runs.append(last - first)
-        for at in range(first, last):
-            self.note("publish", channel, publishes[at], properties[at], bodies[at])
+            self.note("publish", channel, run.publishes[at], run.properties[at], run.bodies[at])
         return last - first
 
 
@@ -82,21 +65,10 @@ class Refusing(InRuns):
 
     error = AmqpError(m.NOT_FOUND, "not here")
 
-    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        good = bodies[: bodies.index(b"no")] if b"no" in bodies else bodies
-        return super().on_publish_run(channel, publish, properties, good)
-
-    def on_publishes(
-        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        end = bodies.index(b"no", first) if b"no" in bodies[first:] else len(bodies)
-        return super().on_publishes(channel, publish, properties[:end], bodies[:end], first)
-
-    def on_scattered(
-        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        end = bodies.index(b"no", first) if b"no" in bodies[first:] else len(bodies)
-        return super().on_scattered(channel, publishes[:end], properties[:end], bodies[:end], first)
+    def on_run(self, channel: int, run: Run, first: int) -> int:
+        end = run.bodies.index(b"no", first) if b"no" in run.bodies[first:] else len(run.bodies)
+        good = Run(run.publishes[:end], run.properties[:end], run.bodies[:end], run.differ)
+        return super().on_run(channel, good, first)
 
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
         super().on_publish(channel, publish, properties, body)
@@ -257,26 +229,9 @@ def test_an_error_in_a_run_ends_the_channel_or_the_connection_there(
 @SORTS
 def test_a_handler_that_halts_in_a_run_gets_the_rest_when_it_goes_on(sort: Callable[[bytes], bytes]) -> None:
     class Halting(InRuns):
-        def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        def on_run(self, channel: int, run: Run, first: int) -> int:
             peer.connection.halted = True
-            return super().on_publish_run(channel, publish, properties, bodies)
-
-        def on_publishes(
-            self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
-        ) -> int:
-            peer.connection.halted = True
-            return super().on_publishes(channel, publish, properties, bodies, first)
-
-        def on_scattered(
-            self,
-            channel: int,
-            publishes: list[bytes],
-            properties: list[bytes],
-            bodies: list[bytes],
-            first: int,
-        ) -> int:
-            peer.connection.halted = True
-            return super().on_scattered(channel, publishes, properties, bodies, first)
+            return super().on_run(channel, run, first)
 
     peer = opened(handler=Halting(most=2))
     sent = [b"%d" % number for number in range(9)]
@@ -618,17 +573,17 @@ def test_queues_that_take_no_run_are_not_tried_again_and_again(monkeypatch: pyte
     tried: list[int] = []
     peer = channel.peer
     broker_type = type(peer.bench.broker)
-    publish = broker_type.publish_scattered
+    publish = broker_type.publish_run
 
     def counted(broker: Broker, exchange: Exchange, messages: list[Message], copies_max: int) -> int:
         tried.append(len(messages))
         return publish(broker, exchange, messages, copies_max)
 
-    monkeypatch.setattr(broker_type, "publish_scattered", counted)
+    monkeypatch.setattr(broker_type, "publish_run", counted)
     for _ in range(40):
         peer.send_bytes(scattered(["p", "q"] * 5))
     assert (peer.bench.queue("p").ready, peer.bench.queue("q").ready) == (200, 200)
-    assert len(tried) == 5  # in the reads 3, 6, 11, 20 and 37; in the first no route is known
+    assert len(tried) == 6  # in the reads 1, as soon as the routes are known, 3, 6, 11, 20 and 37
 
 
 @plain_only

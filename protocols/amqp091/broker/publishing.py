@@ -27,6 +27,7 @@ from leveret.transaction import Transaction
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp091.broker.channel import Channel
+    from leveret.protocols.amqp091.machine.contract import Run
 
 # the flags of basic.publish
 MANDATORY: Final = 1
@@ -39,7 +40,6 @@ NO_PUBLISH: Final = b""  # differs from every publish
 ACK: Final = m.BasicAck.method_id
 NACK: Final = m.BasicNack.method_id
 READ_AGAIN_MAX: Final = 2  # times the messages of a run
-RESTS_MAX: Final = 64  # reads in which messages are not tried together, after that was in vain
 
 
 class Publishing:
@@ -58,8 +58,6 @@ class Publishing:
         "_nacked",
         "_peer",
         "_read_in_vain",
-        "_rests",
-        "_rests_next",
         "_returns",
         "_target",
         "_targets",
@@ -98,8 +96,6 @@ class Publishing:
         self._last_properties: bytes | None = None
         self._last_facts = NO_FACTS  # theirs
         self._read_in_vain = 0  # messages of a read that were to be taken together, and were not
-        # Reads in which messages with a publish of their own go one by one: now, and after the next one in vain.
-        self._rests, self._rests_next = 0, 1
         self._target = PublishTarget(self._host.default_exchange, False, UNCHECKED)
         self._key = ""
         self._flags = 0
@@ -142,144 +138,87 @@ class Publishing:
         """Check the method of a message whose body is still to come, as `publish` does. Raises Failure."""
         self._aim(publish)
 
-    def publish_run(self, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        """Publish messages as `publish` would, as long as each is simply taken. Returns how many were; it raises
-        nothing.
+    def publish_run(self, run: Run, first: int) -> int:
+        """Publish messages of a run from number `first` on as `publish` would, as long as each is simply taken. Returns
+        how many were; it raises nothing.
 
-        Messages that need a check each are left for `publish`, and so are those that may be refused.
-        """
-        facts = self._last_facts
-        if (
-            properties is not self._last_properties
-            or (facts.user_id is not None or facts.reply_to == REPLY_TO or facts.cc or facts.bcc)
-            or not self._goes_on(publish)
-        ):
-            return 0
-        name, key = self._target.exchange.name, self._key
-        messages = [Message(ENCODING, name, key, properties, body, facts) for body in bodies]
-        return self._publish_all(self._target.exchange, messages, False)
-
-    def publish_each(self, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int) -> int:
-        """Publish messages from number `first` on as `publish_run` does, whose properties differ, but not in what the
-        core reads of them.
-
-        What is read and not taken is read again in the next call: that is done in proportion to the number of messages.
+        They go together as long as they are for one exchange, and what the core reads of their properties is alike.
+        Messages that need a check each are left for `publish`, and so are those that may be refused. What is read and
+        not taken is read again in the next call: that is done in proportion to the number of messages, and no more once
+        nothing of it was taken.
         """
         if first == 0:
             self._read_in_vain = 0
-        if not self._goes_on(publish) or self._read_in_vain > READ_AGAIN_MAX * len(bodies):
+        if self.tx is not None or self._read_in_vain >= READ_AGAIN_MAX * len(run.bodies):
             return 0
-        name, key = self._target.exchange.name, self._key
-        messages: list[Message] = []
-        for at in range(first, len(bodies)):
-            octets = properties[at]
-            try:
-                facts = plain_facts(octets)
-            except PreconditionFailed:
-                break
-            if facts is None or facts.user_id is not None or facts.reply_to == REPLY_TO:
-                break
-            if messages and facts is not messages[0].facts and not facts.is_like(messages[0].facts):
-                break
-            messages.append(Message(ENCODING, name, key, octets, bodies[at], facts))
-        taken = self._publish_all(self._target.exchange, messages, False) if messages else 0
-        self._read_in_vain += len(messages) - taken
-        return taken
-
-    def publish_scattered(
-        self, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        """Publish messages from number `first` on as `publish_run` does, each with a publish of its own.
-
-        They go together as long as they are for one exchange, and what the core reads of their properties is alike. If
-        nothing of a read can be taken, nothing is tried for some reads: queues with limits stay so. What is read and
-        not taken is read again as in `publish_each`.
-        """
-        if self.tx is not None:
-            return 0
-        if first == 0:
-            self._read_in_vain = 0
-            if self._rests:
-                self._rests -= 1
+        publish, target = run.publishes[first], self._target
+        if publish is not self._last_publish:
+            known = current_target(self._targets, self.client, exchange_in(publish)[1:])
+            if known is None or known.guarded:
                 return 0
-        if self._read_in_vain > READ_AGAIN_MAX * len(bodies):
+            target = known
+        elif target.revision != self._host.checks_revision or self._flags & APART:
             return 0
-        messages, target = self._like_messages(publishes, properties, bodies, first)
-        taken = self._publish_all(target.exchange, messages, True) if messages else 0
-        self._read_in_vain += len(messages) - taken
-        if taken:
-            self._rests_next = 1
-        elif first == 0:
-            self._rests, self._rests_next = self._rests_next, min(2 * self._rests_next, RESTS_MAX)
-        return taken
-
-    def _like_messages(
-        self, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
-    ) -> tuple[list[Message], PublishTarget]:
-        """Return the messages from number `first` on that are for one exchange, with facts that are alike and keys
-        whose routes are known; and the exchange."""
-        messages: list[Message] = []
-        aim, target = self._known_target(publishes[first])
-        routes = None if target is None else self.broker.known_routes(target.exchange)
-        if target is None or routes is None:
-            return messages, self._target
-        key_at, name = 2 + len(aim), target.exchange.name
-        for at in range(first, len(bodies)):
-            publish, octets = publishes[at], properties[at]
-            size = len(publish)
-            if size <= key_at or publish[2:key_at] != aim or key_at + 2 + publish[key_at] != size:
-                break
-            key = publish[key_at + 1 : size - 1].decode("utf-8", "surrogateescape")
-            if publish[size - 1] & IMMEDIATE or key not in routes:
-                break
-            try:
-                facts = plain_facts(octets)
-            except PreconditionFailed:
-                break
-            if facts is None or facts.user_id is not None or facts.reply_to == REPLY_TO:
-                break
-            if messages and facts is not messages[0].facts and not facts.is_like(messages[0].facts):
-                break
-            messages.append(Message(ENCODING, name, key, octets, bodies[at], facts))
-        return messages, target
-
-    def _known_target(self, publish: bytes) -> tuple[bytes, PublishTarget | None]:
-        """Return the exchange of a publish with its length before it, and as a target if it may be published to with
-        any key, as is known already."""
-        aim = publish[2 : 3 + publish[2]] if len(publish) > 2 else b""
-        target = current_target(self._targets, self.client, aim[1:])
-        return aim, None if target is None or target.guarded else target
-
-    def _goes_on(self, publish: bytes) -> bool:
-        """Return whether the checks of the last publish hold for this one, and its messages are published at once."""
-        target = self._target
-        return (
-            publish is self._last_publish
-            and target.revision == self._host.checks_revision
-            and self.tx is None
-            and not self._flags & APART
-        )
-
-    def _publish_all(self, exchange: Exchange, messages: list[Message], scattered: bool) -> int:
-        """Publish messages with like facts, and with one key if not `scattered`, as long as each is simply taken.
-
-        Returns how many were.
-        """
-        durable = messages[0].facts.durable
+        messages = self._like_messages(run, first, target)
+        if not messages:
+            return 0
         if self._peer is not None:
             for each in messages:
                 each.peer = self._peer
-        if scattered:
-            taken = self.broker.publish_scattered(exchange, messages, WORK_MAX)
-        else:
-            taken = self.broker.publish_run(exchange, messages, WORK_MAX)
+        taken = self.broker.publish_run(target.exchange, messages, WORK_MAX)
+        self._read_in_vain += len(messages) - taken if taken else READ_AGAIN_MAX * len(run.bodies)
         if taken:
             self.published += taken
-            self.persistent = self.persistent or durable
+            self.persistent = self.persistent or messages[0].facts.durable
             if self.confirming and not self._announced:
                 self._announced = True
                 self.broker.publishers.append(self)
         return taken
+
+    def _like_messages(self, run: Run, first: int, target: PublishTarget) -> list[Message]:
+        """Return the messages from number `first` on that are for one target, with facts that are alike and keys whose
+        routes are known."""
+        messages: list[Message] = []
+        exchange, publish, key = target.exchange, self._last_publish, self._key
+        routes, like = exchange.routes, NO_FACTS
+        prefix = exchange_in(run.publishes[first]) if run.differ else b""
+        key_at = 2 + len(prefix)
+        for at in range(first, len(run.bodies)):
+            if run.publishes[at] is not publish:
+                publish = run.publishes[at]
+                size = len(publish)
+                if (
+                    (target.guarded or size <= key_at or publish[2:key_at] != prefix)
+                    or key_at + 2 + publish[key_at] != size
+                    or publish[size - 1] & IMMEDIATE
+                ):
+                    break
+                key = publish[key_at + 1 : size - 1].decode("utf-8", "surrogateescape")
+                if key not in routes:
+                    break
+            octets = run.properties[at]
+            if octets is self._last_properties:
+                facts: Facts | None = self._last_facts
+            else:
+                try:
+                    facts = plain_facts(octets)
+                except PreconditionFailed:
+                    break
+            if (
+                facts is None
+                or (facts.user_id is not None or facts.reply_to == REPLY_TO)
+                or (facts.cc or facts.bcc)
+            ):
+                break
+            if not run.differ:
+                bodies = run.bodies if first == 0 else run.bodies[first:]
+                return [Message(ENCODING, exchange.name, key, octets, body, facts) for body in bodies]
+            if at == first:
+                like = facts
+            elif facts is not like and not facts.is_like(like):
+                break
+            messages.append(Message(ENCODING, exchange.name, key, octets, run.bodies[at], facts))
+        return messages
 
     def _aim(self, publish: bytes) -> PublishTarget:
         """Read raw publish arguments. Raises MalformedError, or the errors of the checks (S046, S047, S087, S088).
@@ -455,6 +394,11 @@ def return_code(outcome: Outcome, flags: int) -> int | None:
     if outcome is UNROUTABLE and flags & MANDATORY:
         return m.NO_ROUTE
     return m.NO_CONSUMERS if flags & IMMEDIATE else None
+
+
+def exchange_in(publish: bytes) -> bytes:
+    """Return the name of the exchange in raw publish arguments, with its length before it; empty if it is cut short."""
+    return publish[2 : 3 + publish[2]] if len(publish) > 2 else b""
 
 
 def name_of(given: str) -> str:

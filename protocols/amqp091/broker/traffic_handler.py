@@ -11,7 +11,7 @@ from leveret.protocols.amqp091.broker.channel import Channel
 from leveret.protocols.amqp091.broker.errors import reply
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.machine.connection import Connection
-from leveret.protocols.amqp091.machine.contract import Traffic
+from leveret.protocols.amqp091.machine.contract import Run, Traffic
 
 
 class TrafficHandler(Traffic):
@@ -41,26 +41,8 @@ class TrafficHandler(Traffic):
         except Failure as failure:
             raise reply(failure, m.BasicPublish.class_id, m.BasicPublish.method_id) from None
 
-    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        taken = self._channels[channel].publishing.publish_run(publish, properties, bodies)
-        self.published += taken
-        if self._broker.work > WORK_MAX:
-            self._halt()
-        return taken
-
-    def on_publishes(
-        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        taken = self._channels[channel].publishing.publish_each(publish, properties, bodies, first)
-        self.published += taken
-        if self._broker.work > WORK_MAX:
-            self._halt()
-        return taken
-
-    def on_scattered(
-        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        taken = self._channels[channel].publishing.publish_scattered(publishes, properties, bodies, first)
+    def on_run(self, channel: int, run: Run, first: int) -> int:
+        taken = self._channels[channel].publishing.publish_run(run, first)
         self.published += taken
         if self._broker.work > WORK_MAX:
             self._halt()

@@ -18,6 +18,7 @@ from leveret.protocols.shared.machine.contract import SIZE_SETTING
 
 CONTENT_HEADER: Final = Struct(">HHQ")  # class, weight, body size; then the properties
 CHANNEL_START: Final = Struct(">BH")  # of a frame: kind, channel
+RESTS_MAX: Final = 64  # runs whose messages are not handed on together, after that was in vain
 FLAGS_SIZE: Final = 2  # the size of empty properties: the flags alone
 
 
@@ -65,6 +66,8 @@ class ChannelInput:
         "publish_frame",
         "remaining",
         "repeated",
+        "rests",
+        "rests_next",
     )
 
     def __init__(self, number: int) -> None:
@@ -80,6 +83,8 @@ class ChannelInput:
         # A single growing array, not a list of parts: a million tiny body frames must not cost more than their bytes.
         self.body = bytearray()
         self.remaining = 0
+        # Runs whose messages go one by one: from now on, and after the next one of which nothing can be taken together.
+        self.rests, self.rests_next = 0, 1
 
     def take_header(self, data: bytes, at: int, end: int, body_size_max: int) -> bytes | None:
         """Take the content header `data[at:end]`; return the body if it is empty, else None. Raises AmqpError."""

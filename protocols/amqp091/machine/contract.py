@@ -4,13 +4,20 @@ Messages and acks, which are by far most calls, have an interface of their own: 
 """
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 import attrs
 from mypy_extensions import mypyc_attr
 
 from leveret.protocols.amqp091.codec.methods import NOT_ALLOWED
-from leveret.protocols.amqp091.codec.wire import AmqpError, FieldTable, Method
+from leveret.protocols.amqp091.codec.wire import CONTENT_START, FRAME_OVERHEAD, AmqpError, FieldTable, Method
 from leveret.protocols.shared.machine.contract import Wait
+
+METHOD_SIZE: Final = 4  # bytes of a method's numbers, in front of its arguments
+PUBLISH_AROUND: Final = FRAME_OVERHEAD + METHOD_SIZE  # bytes of a publish's frame besides its arguments
+# Bytes of a message's three frames besides the arguments, the properties and the body: the header has a frame's end,
+# the body a frame's two.
+CONTENT_AROUND: Final = PUBLISH_AROUND + CONTENT_START.size + 1 + FRAME_OVERHEAD
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -83,6 +90,33 @@ class Handler(ABC):
         """Called once when the connection has ended in any way, after its channels and before the peer is told."""
 
 
+class Run:
+    """Whole messages of one channel, in the order in which they came in one read, each with a body in one frame.
+
+    `publishes`, `properties` and `bodies` have an entry for each message, as `Traffic.on_publish` gets them. A publish
+    or properties that a message repeats are the same object.
+    """
+
+    __slots__ = ("bodies", "differ", "properties", "publishes")
+
+    def __init__(
+        self, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], differ: bool
+    ) -> None:
+        self.publishes = publishes
+        self.properties = properties
+        self.bodies = bodies
+        self.differ = differ  # in more than their bodies
+
+    def octets(self, first: int) -> int:
+        """Return the bytes that the messages from number `first` on have had on the wire."""
+        octets = CONTENT_AROUND * (len(self.bodies) - first)
+        for publish, properties, body in zip(
+            self.publishes[first:], self.properties[first:], self.bodies[first:], strict=True
+        ):
+            octets += len(publish) + len(properties) + len(body)
+        return octets
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Traffic(ABC):
     """The receiver of messages and acks on open channels. An AmqpError ends the channel or connection, as in
@@ -102,30 +136,12 @@ class Traffic(ABC):
         """Called once the header of a message has come, and its body has not: may it be published? An AmqpError refuses
         it before anything of its body is kept."""
 
-    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        """Take messages that differ in their bodies only, whose sizes may differ, too. Return how many were taken.
+    def on_run(self, channel: int, run: Run, first: int) -> int:
+        """Take messages of a run, from number `first` on. Return how many were taken.
 
-        Only messages that raise nothing and need no answer of their own are taken, from the front. The rest is left
-        untouched: the next message comes in `on_publish`, as do all of them if this returns 0. It must not call the
+        Only messages that raise nothing and need no answer of their own are taken, in order. The rest is left
+        untouched: the next message comes in `on_publish`, and those after it here again. It must not call the
         connection, except to halt it.
-        """
-        return 0
-
-    def on_publishes(
-        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        """Take messages from number `first` on that have one publish, and properties of their own.
-
-        What is said of `on_publish_run` holds here, too.
-        """
-        return 0
-
-    def on_scattered(
-        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
-    ) -> int:
-        """Take messages from number `first` on, each with a publish and properties of its own.
-
-        What is said of `on_publish_run` holds here, too.
         """
         return 0
 

@@ -1,14 +1,14 @@
 """The fast path of AMQP 0-9-1 input, which splits bytes into whole messages, acks and other frames.
 
 Nearly all traffic is publishes whose three frames lie whole in one read, and acks: `_take_frames` handles them in
-straight code, with one call of the handler each and no other call of ours. Publishers repeat themselves: once two
-messages in a row have had the same method and properties, `_take_alike` passes the following ones on all at once, as
-long as only the body differs, and `_take_similar` does so with those that have properties of their own. Where the
-methods differ, too, as the routing key does for instance, `_take_scattered` passes on what there is. Every other frame
-is passed on whole to `_take_frame`, also the header and the body of a publish that a read cuts in two, so the fast path
-never waits: a publish is looked up by the bytes of its whole frame, and either its content lies behind it or the
-channel is left expecting the header. Incomplete input is kept in the pieces in which it came and joined once; of a
-large body's frame only the body is kept, or it would be copied twice.
+straight code, with one call of the handler each and no other call of ours. Publishers repeat themselves: what follows a
+message on its channel is gathered into a `Run` and handed over at once. There are three ways to gather it, as quick as
+the messages allow: `_alike` where only the bodies differ, `_similar` where the properties do, too, and `_scattered`
+where the methods do, as the routing key does for instance. Every other frame is passed on whole to `_take_frame`, also
+the header and the body of a publish that a read cuts in two, so the fast path never waits: a publish is looked up by
+the bytes of its whole frame, and either its content lies behind it or the channel is left expecting the header.
+Incomplete input is kept in the pieces in which it came and joined once; of a large body's frame only the body is kept,
+or it would be copied twice.
 """
 
 from abc import abstractmethod
@@ -34,8 +34,14 @@ from leveret.protocols.amqp091.codec.wire import (
     REPEATED_MAX,
     AmqpError,
 )
-from leveret.protocols.amqp091.machine.channel_input import CONTENT_HEADER, FLAGS_SIZE, ChannelInput, Expects
-from leveret.protocols.amqp091.machine.contract import Handler, Traffic
+from leveret.protocols.amqp091.machine.channel_input import (
+    CONTENT_HEADER,
+    FLAGS_SIZE,
+    RESTS_MAX,
+    ChannelInput,
+    Expects,
+)
+from leveret.protocols.amqp091.machine.contract import PUBLISH_AROUND, Handler, Run, Traffic
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import State
@@ -56,9 +62,8 @@ HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 SIZE_AT: Final = 16  # in a header frame: the last three bytes of the body's size
 SIZE_OCTETS: Final = 3
 METHOD_KIND: Final = bytes([FRAME_METHOD])
-# bytes of a publish's frame besides its arguments
-PUBLISH_AROUND: Final = FRAME_OVERHEAD + len(BASIC_PUBLISH)
 SAME_MAX: Final = 4  # messages in a row with the same publish, after the first, before they are a run
+TRIES_MAX: Final = 2  # calls in a row that take nothing of a run, before the rest of it comes one by one
 LARGE: Final = 16_384  # bytes of a body in one frame; to join less is quicker than to treat it on its own
 
 
@@ -170,9 +175,9 @@ class Reader(ConnectionMachine):
             channel = self._publishing
             if channel is not None and data[at : at + len(channel.publish_frame)] == channel.publish_frame:
                 if channel.alike:
-                    after = self._take_alike(channel, data, at)
-                    if after > at:
-                        at = after
+                    run, after = self._alike(channel, data, at)
+                    if run.bodies:
+                        at = self._hand_over(channel, run, data, after)
                         continue
                 at += len(channel.publish_frame)
             else:
@@ -218,10 +223,10 @@ class Reader(ConnectionMachine):
                 self._publishing = channel
                 if data[start:after] != channel.publish_frame:
                     if goes_on:
-                        at = self._take_scattered(channel, data, start)
-                        if at > start:
+                        run, end_of_run = self._scattered(channel, data, start)
+                        if run.bodies:
+                            at = self._hand_over(channel, run, data, end_of_run)
                             continue
-                        at = after
                     channel.publish_frame = data[start:after]
                     channel.publish = data[start + 11 : after - 1]
                     channel.alike = channel.repeated = b""
@@ -245,7 +250,10 @@ class Reader(ConnectionMachine):
                         if data[after:header] == channel.publish_frame and (
                             data[header + START_SIZE : header + START_SIZE + len(properties)] != properties
                         ):
-                            at = self._take_similar(channel, data, after, properties, data[body_at:body_end])
+                            run, after = self._similar(
+                                channel, data, after, properties, data[body_at:body_end]
+                            )
+                            at = self._hand_over(channel, run, data, after)
                             goes_on = True
                             continue
                     else:
@@ -264,41 +272,58 @@ class Reader(ConnectionMachine):
             self._publishing = None
         return at
 
-    def _take_similar(
-        self, channel: ChannelInput, data: bytes, at: int, properties: bytes, body: bytes
-    ) -> int:
-        """Handle a message, and the whole messages from `at` on that have the same publish and properties of their own;
-        return the offset of the rest."""
-        several, bodies, ends = [properties], [body], [at]
-        self._collect_similar(channel, data, at, several, bodies, ends)
-        number, publish, taken = channel.number, channel.publish, 0
-        while taken < len(bodies) and self._publishing is channel and not self.halted:
-            if len(bodies) - taken > 1:
-                taken += self.traffic.on_publishes(number, publish, several, bodies, taken)
-                if taken == len(bodies) or self.halted:
+    def _hand_over(self, channel: ChannelInput, run: Run, data: bytes, end: int) -> int:
+        """Handle the messages of a run, which ends at the offset `end`; return the offset of the rest.
+
+        What can be taken together is; each of the others comes by itself, and may end the channel. Where nothing of a
+        run could be, as for a queue that is full, that is tried less and less often.
+        """
+        number, size = channel.number, len(run.bodies)
+        taken = together = 0
+        tries = 0 if channel.rests else TRIES_MAX
+        is_tried = False
+        while taken < size and self._publishing is channel and not self.halted:
+            if tries and size - taken > 1:
+                more = self.traffic.on_run(number, run, taken)
+                is_tried = True
+                tries = TRIES_MAX if more else tries - 1
+                together += more
+                taken += more
+                if taken == size or self.halted:
                     break
             taken += 1
             try:
-                self.traffic.on_publish(number, publish, several[taken - 1], bodies[taken - 1])
+                self.traffic.on_publish(
+                    number, run.publishes[taken - 1], run.properties[taken - 1], run.bodies[taken - 1]
+                )
             except AmqpError as error:
                 self._refuse(number, error, BASIC_PUBLISH)
-        last = several[taken - 1]
-        channel.repeated = last if len(last) <= REPEATED_MAX else b""
-        return ends[taken - 1]
+        if together:
+            channel.rests_next = 1
+        elif is_tried:
+            channel.rests, channel.rests_next = channel.rests_next, min(2 * channel.rests_next, RESTS_MAX)
+        elif channel.rests:
+            channel.rests -= 1
+        after = end if taken == size else end - run.octets(taken)
+        if run.differ and taken:
+            publish, last = run.publishes[taken - 1], run.properties[taken - 1]
+            if publish is not channel.publish:
+                begin = end - run.octets(taken - 1)
+                channel.publish = publish
+                channel.publish_frame = data[begin : begin + len(publish) + PUBLISH_AROUND]
+            channel.alike = b""
+            channel.repeated = last if len(last) <= REPEATED_MAX else b""
+        return after
 
-    def _collect_similar(
-        self,
-        channel: ChannelInput,
-        data: bytes,
-        at: int,
-        several: list[bytes],
-        bodies: list[bytes],
-        ends: list[int],
-    ) -> None:
-        """Append properties, body and end of each message from `at` on that has the same publish as the last.
+    def _similar(
+        self, channel: ChannelInput, data: bytes, at: int, properties: bytes, body: bytes
+    ) -> tuple[Run, int]:
+        """Return a message and the whole messages from `at` on that have its publish and properties of their own; and
+        the offset after them.
 
-        A message with the same properties as the one before is not among them: `_take_alike` is quicker with these.
+        A message with the same properties as the one before is not among them: `_alike` is quicker with these.
         """
+        several, bodies = [properties], [body]
         start: i64 = at
         end: i64 = len(data)
         publish = channel.publish_frame
@@ -328,55 +353,17 @@ class Reader(ConnectionMachine):
             several.append(properties)
             bodies.append(data[body_at:body_end])
             start = body_end + 1
-            ends.append(int(start))
             last = properties
+        return Run([channel.publish] * len(bodies), several, bodies, differ=True), int(start)
 
-    def _take_scattered(self, channel: ChannelInput, data: bytes, at: int) -> int:
-        """Handle the whole messages of a channel from `at` on, whatever differs in them; return the offset of the
-        rest."""
+    def _scattered(self, channel: ChannelInput, data: bytes, at: int) -> tuple[Run, int]:
+        """Return the whole messages of a channel from `at` on, whatever differs in them, and the offset after them.
+
+        Messages whose publish has been the same for a while end it: `_similar` and `_alike` are quicker.
+        """
         publishes: list[bytes] = []
         several: list[bytes] = []
         bodies: list[bytes] = []
-        ends: list[int] = []
-        self._collect_scattered(channel, data, at, publishes, several, bodies, ends)
-        if not ends:
-            return at
-        number, taken, goes_on = channel.number, 0, True
-        while taken < len(bodies) and self._publishing is channel and not self.halted:
-            if goes_on and len(bodies) - taken > 1:
-                more = self.traffic.on_scattered(number, publishes, several, bodies, taken)
-                goes_on = more > 0
-                taken += more
-                if taken == len(bodies) or self.halted:
-                    break
-            taken += 1
-            try:
-                self.traffic.on_publish(number, publishes[taken - 1], several[taken - 1], bodies[taken - 1])
-            except AmqpError as error:
-                self._refuse(number, error, BASIC_PUBLISH)
-        if taken:
-            publish, last = publishes[taken - 1], several[taken - 1]
-            begin = ends[taken - 2] if taken > 1 else at
-            channel.publish = publish
-            channel.publish_frame = data[begin : begin + len(publish) + PUBLISH_AROUND]
-            channel.repeated = last if len(last) <= REPEATED_MAX else b""
-            channel.alike = b""
-        return ends[taken - 1] if taken else at
-
-    def _collect_scattered(
-        self,
-        channel: ChannelInput,
-        data: bytes,
-        at: int,
-        publishes: list[bytes],
-        several: list[bytes],
-        bodies: list[bytes],
-        ends: list[int],
-    ) -> None:
-        """Append publish, properties, body and end of each whole message of a channel from `at` on.
-
-        Messages whose publish has been the same for a while end it: `_take_similar` and `_take_alike` are quicker.
-        """
         start: i64 = at
         end: i64 = len(data)
         head = channel.header_head
@@ -427,36 +414,18 @@ class Reader(ConnectionMachine):
                 same += 1
                 if same == SAME_MAX:
                     break
-            publishes.append(publish)
+            publishes.append(last)
             several.append(data[header + 19 : body_at - 8])
             bodies.append(data[body_at:body_end])
             start = body_end + 1
-            ends.append(int(start))
+        return Run(publishes, several, bodies, differ=True), int(start)
 
-    def _take_alike(self, channel: ChannelInput, data: bytes, at: int) -> int:
-        """Handle the whole messages from `at` on that are like the last; return the offset of the rest.
+    def _alike(self, channel: ChannelInput, data: bytes, at: int) -> tuple[Run, int]:
+        """Return the whole messages from `at` on that differ from the last in their bodies only, and the offset after
+        them.
 
-        A byte that differs elsewhere than in a body, or an incomplete body, ends the run: `_take_frames` then handles
-        it as it would have without.
-        """
-        bodies, after = self._alike(channel, data, at)
-        number, publish, properties = channel.number, channel.publish, channel.repeated
-        taken = self.traffic.on_publish_run(number, publish, properties, bodies) if len(bodies) > 1 else 0
-        while taken < len(bodies) and self._publishing is channel and not self.halted:
-            taken += 1
-            try:
-                self.traffic.on_publish(number, publish, properties, bodies[taken - 1])
-            except AmqpError as error:
-                self._refuse(number, error, BASIC_PUBLISH)
-        around = len(channel.alike) + len(channel.joint) + 2 * SIZE_OCTETS + 1
-        for body in bodies[taken:]:
-            after -= around + len(body)
-        return after
-
-    def _alike(self, channel: ChannelInput, data: bytes, at: int) -> tuple[list[bytes], int]:
-        """Return the bodies of the whole messages from `at` on that are like the last, and the offset where these end.
-
-        The higher bytes of the size, which occurs twice, are zero: they belong to `alike` and `joint`.
+        A byte that differs elsewhere, or an incomplete body, ends the run: `_take_frames` handles it as it would have
+        without. The higher bytes of the size, which occurs twice, are zero: they belong to `alike` and `joint`.
         """
         bodies: list[bytes] = []
         start: i64 = at
@@ -483,7 +452,8 @@ class Reader(ConnectionMachine):
                 break
             bodies.append(data[body_at:body_end])
             start = body_end + 1
-        return bodies, int(start)
+        count = len(bodies)
+        return Run([channel.publish] * count, [channel.repeated] * count, bodies, differ=False), int(start)
 
 
 def single_acks(data: bytes, at: int) -> tuple[list[int], int]:

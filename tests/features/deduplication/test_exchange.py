@@ -195,6 +195,16 @@ def test_of_the_duplicates_in_one_transaction_one_is_delivered(desk: Desk) -> No
     assert tx.held == (0, 0)
 
 
+def test_a_duplicate_in_a_transaction_that_would_lead_nowhere_is_a_duplicate() -> None:
+    desk = Desk("direct")
+    tx = Transaction()
+    assert tx.publish(desk.bench.broker, desk.exchange, identified("a", b"a", exchange="x"))
+    assert not tx.publish(desk.bench.broker, desk.exchange, identified("a", b"a", "nowhere", exchange="x"))
+    assert tx.commit() == 0
+    exchange = desk.exchange
+    assert (exchange.published, exchange.routed, exchange.unroutable, exchange.repeated) == (2, 1, 0, 1)
+
+
 def test_a_rollback_leaves_no_id(desk: Desk) -> None:
     tx = Transaction()
     tx.publish(desk.bench.broker, desk.exchange, identified("a", b"a", exchange="x"))
