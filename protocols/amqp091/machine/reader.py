@@ -169,7 +169,6 @@ class Reader(ConnectionMachine):
     def _take_frames(self, data: bytes, at: int) -> int:
         """Handle every whole frame from `at` on, until halted; return the offset of the first frame that is left."""
         end = len(data)
-        traffic = self.traffic
         goes_on = False  # a whole message came before: others may follow
         while at + FRAME_OVERHEAD <= end and not self.halted:
             channel = self._publishing
@@ -192,13 +191,12 @@ class Reader(ConnectionMachine):
                 ):
                     self._lose_framing(kind, number, size)
                     return end
-                if after > end and kind == FRAME_BODY and size >= LARGE and end > start + 7:
-                    self._begin_body(number, data, start + 7, after - end)
-                    return end
                 if after > end:
+                    if kind == FRAME_BODY and size >= LARGE and end > start + 7:
+                        self._begin_body(number, data, start + 7, after - end)
+                        return end
                     self._needed = FRAME_OVERHEAD + size
                     return at
-                at = after
                 channel = self._channels.get(number)
                 quick = kind == FRAME_METHOD and channel is not None and channel.expects is METHOD
                 if quick and data[start + 3 : start + 11] == ACK_START:
@@ -206,14 +204,15 @@ class Reader(ConnectionMachine):
                         if data[after : after + ACK_HEAD_SIZE] == data[start : start + ACK_HEAD_SIZE]:
                             tags, at = single_acks(data, start)
                             if tags:
-                                traffic.on_acks(number, tags)
+                                self.traffic.on_acks(number, tags)
                                 continue
-                            at = after
+                        at = after
                         tag = int.from_bytes(data[start + ACK_HEAD_SIZE : start + 19], "big")
-                        traffic.on_ack(number, tag, data[start + 19] & 1 == 1)
+                        self.traffic.on_ack(number, tag, data[start + 19] & 1 == 1)
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_ACK)
                     continue
+                at = after
                 if not quick or channel is None or data[start + 7 : start + 11] != BASIC_PUBLISH:
                     self._take_frame(kind, number, data, start + 7, after - 1)
                     self.halted = self.halted or self._is_enough()
@@ -230,47 +229,51 @@ class Reader(ConnectionMachine):
                     channel.publish_frame = data[start:after]
                     channel.publish = data[start + 11 : after - 1]
                     channel.alike = channel.repeated = b""
-            # This is a publish on `channel`. If its content lies here in one header and one body, pass it on at once.
-            if at + CONTENT_START.size < end:
-                kind, number, size, class_and_weight, body_size = QUICK_CONTENT.unpack_from(data, at)
-                body_at = at + FRAME_OVERHEAD + size + 7
-                body_end = body_at + body_size
-                if (
-                    (kind == FRAME_HEADER and number == channel.number and class_and_weight == BASIC)
-                    and (HEADER_MIN <= size <= self._payload_max and 0 < body_size <= self._whole_body_max)
-                    and (body_end < end and data[body_at - 8] == FRAME_END and data[body_end] == FRAME_END)
-                    and FRAME_START.unpack_from(data, body_at - 7) == (FRAME_BODY, number, body_size)
-                ):
-                    properties = data[at + CONTENT_START.size : body_at - 8]
-                    if properties != channel.repeated:
-                        channel.alike = b""
-                        channel.repeated = properties if len(properties) <= REPEATED_MAX else b""
-                        after = body_end + 1
-                        header = after + len(channel.publish_frame)
-                        if data[after:header] == channel.publish_frame and (
-                            data[header + START_SIZE : header + START_SIZE + len(properties)] != properties
-                        ):
-                            run, after = self._similar(
-                                channel, data, after, properties, data[body_at:body_end]
-                            )
-                            at = self._hand_over(channel, run, data, after)
-                            goes_on = True
-                            continue
-                    else:
-                        properties = channel.repeated
-                        if not channel.alike and body_size < 1 << 8 * SIZE_OCTETS:
-                            channel.alike = channel.publish_frame + data[at : at + SIZE_AT]
-                            channel.joint = data[at + SIZE_AT + SIZE_OCTETS : body_at - SIZE_OCTETS]
-                    at = body_end + 1
-                    goes_on = True
-                    try:
-                        traffic.on_publish(number, channel.publish, properties, data[body_at:body_end])
-                    except AmqpError as error:
-                        self._refuse(number, error, BASIC_PUBLISH)
-                    continue
-            channel.expects = HEADER
-            self._publishing = None
+            after = self._take_content(channel, data, at)
+            if after:
+                at, goes_on = after, True
+            else:
+                channel.expects = HEADER
+                self._publishing = None
         return at
+
+    def _take_content(self, channel: ChannelInput, data: bytes, at: int) -> int:
+        """Handle the message of a publish on a channel, if its content lies at `at` in one header and one body, and
+        those behind it that have properties of their own; return the offset of the rest, or 0 if it does not."""
+        end = len(data)
+        if at + CONTENT_START.size >= end:
+            return 0
+        kind, number, size, class_and_weight, body_size = QUICK_CONTENT.unpack_from(data, at)
+        body_at = at + FRAME_OVERHEAD + size + 7
+        body_end = body_at + body_size
+        if not (
+            (kind == FRAME_HEADER and number == channel.number and class_and_weight == BASIC)
+            and (HEADER_MIN <= size <= self._payload_max and 0 < body_size <= self._whole_body_max)
+            and (body_end < end and data[body_at - 8] == FRAME_END and data[body_end] == FRAME_END)
+            and FRAME_START.unpack_from(data, body_at - 7) == (FRAME_BODY, number, body_size)
+        ):
+            return 0
+        properties = data[at + CONTENT_START.size : body_at - 8]
+        after: int = body_end + 1
+        if properties != channel.repeated:
+            channel.alike = b""
+            channel.repeated = properties if len(properties) <= REPEATED_MAX else b""
+            header = after + len(channel.publish_frame)
+            if data[after:header] == channel.publish_frame and (
+                data[header + START_SIZE : header + START_SIZE + len(properties)] != properties
+            ):
+                run, after = self._similar(channel, data, after, properties, data[body_at:body_end])
+                return self._hand_over(channel, run, data, after)
+        else:
+            properties = channel.repeated
+            if not channel.alike and body_size < 1 << 8 * SIZE_OCTETS:
+                channel.alike = channel.publish_frame + data[at : at + SIZE_AT]
+                channel.joint = data[at + SIZE_AT + SIZE_OCTETS : body_at - SIZE_OCTETS]
+        try:
+            self.traffic.on_publish(number, channel.publish, properties, data[body_at:body_end])
+        except AmqpError as error:
+            self._refuse(number, error, BASIC_PUBLISH)
+        return after
 
     def _hand_over(self, channel: ChannelInput, run: Run, data: bytes, end: int) -> int:
         """Handle the messages of a run, which ends at the offset `end`; return the offset of the rest.
