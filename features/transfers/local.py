@@ -24,7 +24,7 @@ from leveret.features.transfers.ends import (
     goes_nowhere,
     settles,
 )
-from leveret.message import Facts, Message, Notes
+from leveret.message import Message, Notes
 from leveret.observability.connection_stats import ConsumerFacts
 from leveret.queues.queue import Queue
 
@@ -295,15 +295,8 @@ def addressed(message: Message, exchange: str, key: str) -> Message:
     """Return a message as it is published anew: with its history, but without a place in a stream, and without BCC."""
     facts, notes = message.facts, message.notes
     if facts.bcc or facts.due_ms:
-        facts = Facts(
-            facts.durable,
-            facts.priority,
-            facts.ttl_ms,
-            facts.user_id,
-            facts.reply_to,
-            facts.cc,
-            has_headers=facts.has_headers,
-        )
+        facts = facts.copy()
+        facts.bcc, facts.due_ms = (), 0
     if notes is not None:
         notes = history_of(notes)
     return Message(message.encoding, exchange, key, message.properties, message.body, facts, notes)

@@ -201,3 +201,35 @@ def test_an_accepted_message_is_answered_straight_down(messages: int) -> None:
     ]
     sender.peer.read()
     assert len(sender.session.settled) == 1 + messages
+
+
+@pytest.mark.parametrize(("address", "at_most"), [(None, 18), ("/exchange/amq.direct", 21)])
+def test_messages_by_turns_for_ten_queues_are_published_together(address: str | None, at_most: int) -> None:
+    """Each is projected by itself; every queue gets its share of a read at once."""
+    settings = "protocols.amqp10.link_credit = 1000\nprotocols.amqp10.addresses.v1 = true"
+    queues = [f"q{number}" for number in range(10)]
+    bench = declared(ClientBench(settings), queues)
+    for name in queues:
+        bench.host.bind(bench.host.exchange("amq.direct"), bench.queue(name), name)
+    sender = session_of(bench).sender(address)
+
+    def octets(first: int) -> bytes:
+        return b"".join(
+            batch(
+                sender,
+                first + number,
+                False,
+                p.Properties(to=f"/queues/{name}", subject=name).encode(),
+                data(bytes(100)),
+                count=1,
+            )
+            for number, name in enumerate(queues * (MESSAGES // 10))
+        )
+
+    for read in range(2):  # routes are known after the first
+        take_in(bench, sender, octets(read * MESSAGES))
+    last = octets(2 * MESSAGES)
+    cost = calls(lambda: take_in(bench, sender, last))
+    assert {bench.queue(name).ready for name in queues} == {3 * MESSAGES // 10}
+    assert cost["LanedQueue.push_run"] == cost["LanedQueue.push"] + len(queues) == len(queues)
+    assert cost.total() / MESSAGES < at_most, cost.most_common(30)

@@ -105,15 +105,9 @@ class Envelope:
         """Return the facts, with the TTL that an expiration means at this time, in seconds since 1970-01-01 UTC."""
         if self.expiration is None:
             return self.facts
-        facts = self.facts
-        ttl_ms = min(max(0, int(1000 * (self.expiration - wall))), TTL_MAX_MS)
-        return Facts(
-            durable=facts.durable,
-            priority=facts.priority,
-            ttl_ms=ttl_ms,
-            user_id=facts.user_id,
-            has_headers=facts.has_headers,
-        )
+        facts = self.facts.copy()
+        facts.ttl_ms = min(max(0, int(1000 * (self.expiration - wall))), TTL_MAX_MS)
+        return facts
 
 
 remembered: Final[dict[bytes, Envelope]] = {}  # by whole header segments without headers, ids and timestamp

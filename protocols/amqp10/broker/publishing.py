@@ -220,7 +220,7 @@ class Publishing(IncomingOwner):
             self._session.published(self)
         self._accepted.append(delivery_id)
 
-    def on_messages(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
+    def on_run(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
         count, persistent = 0, False
         while count < len(payloads):
             try:
@@ -264,6 +264,11 @@ class Publishing(IncomingOwner):
                 found = self._next_of(first, known, payload)
                 if found is None:
                     break
+                if self._varies and (found.to != known.to or found.subject != known.subject):
+                    other = self._target_with_route(exchange, found)
+                    if other is None:
+                        break
+                    key = other.key
                 known, properties = found, found.properties
             message = Message(ENCODING, name, key, properties, payload[known.body_at :], known.facts)
             message.peer = peer
@@ -285,9 +290,15 @@ class Publishing(IncomingOwner):
             and not (known.delay_ms or known.expires)
         ):
             return None
-        if self._varies and (known.to != first.to or known.subject != first.subject):
-            return None
         return known
+
+    def _target_with_route(self, exchange: Exchange, known: Projection) -> PublishTarget | None:
+        """Return the target of a message, if that is this exchange with a key whose route is known."""
+        try:
+            target = self._target_now(known.to, known.subject)
+        except (AmqpError, Failure):
+            return None  # it is found again, and answered, when it is taken by itself
+        return target if target.exchange is exchange and target.key in exchange.routes else None
 
     def _project(self, payload: bytes) -> Projection:
         """Return the projection of a message. Raises AmqpError."""
@@ -447,11 +458,14 @@ class Addressed(Publishing):
         if not address.by_subject:
             return target_at(self._client, address.exchange, address.key)
         target, key = self._target, subject or ""
-        if target.key == key and target.is_current(self._client):
+        is_current = target.is_current(self._client)
+        if is_current and target.key == key:
             return target
         if len(key) > addresses.NAME_SIZE_MAX or len(key.encode()) > addresses.NAME_SIZE_MAX:
             why = f"a subject that is a routing key has more than {addresses.NAME_SIZE_MAX} octets"
             raise AmqpError(p.INVALID_FIELD, why)
+        if is_current and not target.guarded:
+            return PublishTarget(target.exchange, False, target.revision, target.scopes, key)
         return target_at(self._client, address.exchange, key)
 
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:

@@ -123,7 +123,7 @@ class IncomingOwner(ABC):
         """Called in place of `on_message` for a message that is not in the format of AMQP. By default the link ends."""
         raise error
 
-    def on_messages(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
+    def on_run(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
         """Take whole messages without a state from the sender, in order. Return how many are dealt with, perhaps none.
 
         The effect is that of `on_message` for each, from the front, as long as nothing prevents it. The others are left

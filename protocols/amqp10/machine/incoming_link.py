@@ -225,13 +225,13 @@ class IncomingLink(Link):
         except AmqpError as error:
             self.fail(error)
 
-    def takes_together(self, settled: bool) -> int:
+    def run_max(self, settled: bool) -> int:
         """Return how many whole messages may be taken at once, if the sender settles them like this."""
         return 0 if not self._plain or settled is self._forbidden else min(self.credit, self._together)
 
-    def take_all(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
-        """Take whole messages, up to `takes_together`. Return how many were taken; the others are taken one by one."""
-        count = self.owner.on_messages(delivery_ids, payloads, settled)
+    def take_run(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
+        """Take whole messages, up to `run_max`. Return how many were taken; the others are taken one by one."""
+        count = self.owner.on_run(delivery_ids, payloads, settled)
         is_all = count == len(payloads)
         self._together = min(2 * self._together, TOGETHER_MAX) if is_all else TOGETHER_MIN
         credit = self.credit

@@ -104,7 +104,7 @@ class Reader(ConnectionMachine):
                 try:
                     if data.startswith(TRANSFER, body, after):
                         if begin >= self.singly_until and shape == USUAL:
-                            taken = session.take_alike_at(data, begin, after, self._frame_size_max)
+                            taken = session.take_run_at(data, begin, after, self._frame_size_max)
                             if taken > begin:
                                 at = taken
                                 continue

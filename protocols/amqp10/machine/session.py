@@ -65,7 +65,6 @@ class Session:
     """A session from the peer's begin to the first end. See the top of the module."""
 
     __slots__ = (
-        "_alike",
         "_answers",
         "_begun",
         "_hungry",
@@ -74,6 +73,7 @@ class Session:
         "_names",
         "_next_incoming_id",
         "_owned",
+        "_pattern",
         "_peer_handle_max",
         "_received_before",
         "_remains",
@@ -108,7 +108,7 @@ class Session:
         self._next_incoming_id = int(begin.next_outgoing_id)
         self._window = connection.tuning.incoming_window  # transfers that the peer may send
         self._low = self._window // 2
-        self._alike: TransferPattern | None = None  # the last pattern that was found among the transfers
+        self._pattern: TransferPattern | None = None  # the last pattern that was found among the transfers
         self._answers = Dispositions(channel)
         self._hungry: list[IncomingLink] = []  # with little credit
         self._received_before = 0  # messages, on links that have ended
@@ -284,27 +284,27 @@ class Session:
         if isinstance(link, OutgoingLink):
             self.sending.forget(link)
 
-    def take_alike_at(self, data: bytes, at: int, after: int, frame_size_max: int) -> int:
+    def take_run_at(self, data: bytes, at: int, after: int, frame_size_max: int) -> int:
         """Take transfers with the pattern of the frame from `at` to `after`. Return the offset of the next frame."""
-        alike = self._alike
-        if alike is None or not alike.is_at(data, at):
-            alike = self._alike = pattern_at(data, at, after)
-        if alike is None or not alike.is_at(data, after) or alike.handle not in self._incoming:
+        pattern = self._pattern
+        if pattern is None or not pattern.is_at(data, at):
+            pattern = self._pattern = pattern_at(data, at, after)
+        if pattern is None or not pattern.is_at(data, after) or pattern.handle not in self._incoming:
             return at
-        link = self._incoming[alike.handle]
-        most = min(self._window, link.takes_together(alike.settled))
-        found = alike.found(data, at, most, min(frame_size_max, alike.payload_at + link.size_max))
-        if len(found.ids) < 2:
+        link = self._incoming[pattern.handle]
+        most = min(self._window, link.run_max(pattern.settled))
+        run = pattern.run_at(data, at, most, min(frame_size_max, pattern.payload_at + link.size_max))
+        if len(run.ids) < 2:
             return at
-        count = link.take_all(found.ids, found.payloads, alike.settled)
-        if count < len(found.ids):
+        count = link.take_run(run.ids, run.payloads, pattern.settled)
+        if count < len(run.ids):
             self.connection.singly_until = len(data)
         window = self._window
         self._window = window - count
         self._next_incoming_id = self._next_incoming_id + count & MASK
         if window > self._low >= self._window:
             self.become_due()
-        return found.end_of(count)
+        return run.end_of(count)
 
     def take_transfer_at(self, data: bytes, at: int, end: int) -> None:
         """Take a transfer, whose descriptor is at `at`, with the payload behind it up to `end`. Raises AmqpError."""

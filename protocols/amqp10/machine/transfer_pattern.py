@@ -52,7 +52,7 @@ class TransferPattern:
             and data[at + self._ends_at : at + self.payload_at] == self._ends
         )
 
-    def found(self, data: bytes, at: int, most: int, frame_size_max: int) -> AlikeTransfers:
+    def run_at(self, data: bytes, at: int, most: int, frame_size_max: int) -> TransferRun:
         """Return the transfers of the frames from `at` on that have this pattern, `most` at most."""
         head, tag, ends = self._head, self._tag, self._ends
         id_at, tag_at, ends_at, payload_at = self._id_at, self._tag_at, self._ends_at, self.payload_at
@@ -78,10 +78,10 @@ class TransferPattern:
             begins.append(after)
             at = after
             most -= 1
-        return AlikeTransfers(ids, payloads, begins)
+        return TransferRun(ids, payloads, begins)
 
 
-class AlikeTransfers:
+class TransferRun:
     """Transfers that look alike, each a whole message."""
 
     __slots__ = ("_begins", "ids", "payloads")
