@@ -37,6 +37,7 @@ from leveret.exchanges.routing import (
     give_once,
     identity_at,
     is_duplicate,
+    known_by_headers,
     route,
     walk,
 )
@@ -351,6 +352,9 @@ class Broker(Settling):
             or exchange.routes_revision != exchange.virtual_host.revision
         ):
             return 0
+        if exchange.by_headers:
+            apart = exchange.deduplication is not None
+            return 0 if apart else self._publish_scattered(exchange, messages, copies_max)
         for at, message in enumerate(messages):
             if message.key is not key:
                 if exchange.deduplication is None:
@@ -392,7 +396,7 @@ class Broker(Settling):
         shares: dict[Queue, list[Message]] = {}
         taken = copies = 0
         for message in messages:
-            found = exchange.routes.get(message.key)
+            found = self.route(exchange, message) if exchange.by_headers else exchange.routes.get(message.key)
             if found is None or message.size > LITTLE_OCTETS:
                 break
             queue = found.only
@@ -453,6 +457,8 @@ class Broker(Settling):
         is_copied = message.facts.cc or message.facts.bcc
         if not is_copied and exchange.routes_revision == exchange.virtual_host.revision:
             found = exchange.routes.get(message.key)
+            if found is None and exchange.by_headers:
+                found = known_by_headers(exchange, message)
             if found is not None:
                 return found
         self.work += WALK + len(message.properties) // LOOKED_AT

@@ -220,6 +220,13 @@ class Encoding(ABC):
         """Return one application header; None if it is absent, or void. To be overridden where that is quicker."""
         return self.headers(properties).get(name)
 
+    def header_octets(self, properties: bytes, names: dict[bytes, int], size_max: int) -> bytes | None:
+        """Return the bytes of the headers with these names, in the order in which they are there: equal ones stand for
+        equal headers. None if that cannot be told, or they are more than `size_max`. To be overridden where it is
+        quicker than to decode them.
+        """
+        return None
+
     @abstractmethod
     def read(self, properties: bytes) -> Properties:
         """Return all properties under their neutral names."""

@@ -239,6 +239,8 @@ def check_looks_at(subject: Subject, pair: tuple[Message, Message]) -> None:
         return
     if subject.type_class.looks_at is LooksAt.KEY:
         other = Message(other.encoding, other.exchange, one.key, b"", other.body, other.facts)
+    if subject.type_class.looks_at is LooksAt.HEADERS:
+        other = Message(one.encoding, other.exchange, one.key, one.properties, other.body, one.facts)
     bench = subject.bench()
     for number, (key, arguments) in enumerate(subject.bindings):
         bench.bind(f"q{number}", key, arguments)

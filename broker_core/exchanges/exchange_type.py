@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.exchanges.decorator import ExchangeDecorator
     from leveret.exchanges.duplicates import Duplicates
     from leveret.exchanges.routing import Route
-    from leveret.message import Message
+    from leveret.message import Encoding, Message
     from leveret.selectors.parser import Selector
 
 log: Final = logging.getLogger("leveret.exchanges")
@@ -53,6 +53,8 @@ class LooksAt(Enum):
 
     NOTHING = "nothing"  # the same for every message (fanout)
     KEY = "key"  # the same for every message with the same routing key (direct, topic)
+    # The same for every message with the same key and the same of the headers that `header_names` returns (headers).
+    HEADERS = "headers"
     MESSAGE = "message"  # anything else: headers, body, chance, time
 
 
@@ -172,6 +174,13 @@ class ExchangeType(ABC):
         to be asked, and that `keep` takes the message.
         """
 
+    def header_names(self) -> dict[bytes, int]:
+        """Return the names, as UTF-8, of the headers that `route` looks at, as keys; for `LooksAt.HEADERS`.
+
+        Other headers must make no difference to `route`. They may change with the bindings only.
+        """
+        raise NotImplementedError
+
     def keep(self, message: Message) -> None:
         """Called after a message was really published through this exchange (in a transaction: at commit).
 
@@ -244,6 +253,7 @@ class Exchange(Destination):
         "auto_delete",
         "bindings_by_identity",
         "broker",
+        "by_headers",
         "decorators",
         "deduplication",
         "durable",
@@ -257,6 +267,7 @@ class Exchange(Destination):
         "rerouting",
         "route_errors",
         "routes",
+        "routes_by_headers",
         "routes_revision",
         "selecting",
         "slow_calls",
@@ -296,6 +307,8 @@ class Exchange(Destination):
         self.alternate: str | None = None  # from argument or policy; the exchange need not exist
         self.warned_alternate: str | None = None  # the missing alternate that has been logged
         self.routes: dict[str, Route] = {}  # by routing key; valid for `routes_revision` of the topology
+        # By encoding, routing key, and the octets of the headers that count, where the type looks at headers.
+        self.routes_by_headers: dict[tuple[Encoding, str, bytes], Route] = {}
         self.routes_revision = -1
         self.published = 0  # messages
         self.surplus = 0  # copies put into queues beyond the first of each routable message
@@ -306,6 +319,7 @@ class Exchange(Destination):
         self.is_watched = not is_ours(type_class)  # `begins` and `ends` are called around the type's code
         self.holding: HeldMessages | None = None  # the messages it holds; None until it first holds one
         self.type = type_class(self)
+        self.by_headers = looks_at_headers(type_class)  # routes are cached by headers
         self.prepare()
 
     def prepare(self) -> None:
@@ -364,9 +378,15 @@ class Exchange(Destination):
         self.virtual_host.routes_remembered += key not in self.routes
         self.routes[key] = route
 
+    def remember_route_by_headers(self, message: Message, octets: bytes, route: Route) -> None:
+        """Cache the route for messages with this key and these headers, until the topology changes."""
+        self.virtual_host.routes_remembered += 1
+        self.routes_by_headers[message.encoding, message.key, octets] = route
+
     def forget_routes(self) -> None:
-        self.virtual_host.routes_remembered -= len(self.routes)
+        self.virtual_host.routes_remembered -= len(self.routes) + len(self.routes_by_headers)
         self.routes.clear()
+        self.routes_by_headers.clear()
 
     def gone(self) -> None:
         """Called when it has been deleted: drop its cached routes, as it may still be referred to; keep its counts."""
@@ -444,6 +464,7 @@ class Exchange(Destination):
                 binding.destination = destination
             raise
         old, self.type = self.type, new
+        self.by_headers = looks_at_headers(type_class)
         self.selecting = len([binding for binding in self.bindings if binding.selector is not None])
         self.route_errors = self.slow_calls = 0  # so that the new version's first error is logged
         self.slowest_s, self.is_watched = 0.0, not is_ours(type_class)
@@ -482,3 +503,19 @@ def inequivalent(
         f"inequivalent arg '{argument}' for {thing} '{name}' in vhost '{virtual_host}': "
         f"received {new} but current is {current}"
     )
+
+
+def looks_at_headers(type_class: type[ExchangeType]) -> bool:
+    """Return whether routes may be cached by headers: a type says so, and no class derived from it has its own `route`.
+
+    Such a class may look at more than the one that it is derived from, and its author may know nothing of this.
+    """
+    if type_class.looks_at is not LooksAt.HEADERS:
+        return False
+    derived = type_class.__mro__
+    return _at(derived, "looks_at") <= _at(derived, "route")
+
+
+def _at(derived: tuple[type, ...], name: str) -> int:
+    """Return the place of the first class that has an attribute of its own."""
+    return next(at for at, each in enumerate(derived) if name in each.__dict__)

@@ -8,8 +8,9 @@ Values are compared by value, not by wire type, also inside arrays and tables: 1
 same bytes, but true is not 1.
 
 Each `any` binding is filed under all of its criteria: one hit is a match. Each `all` binding is filed under one of its
-criteria, the one with fewest bindings; only if the message meets that one are the rest looked at. So the cost per
-message grows with its headers and with the bindings that have a chance.
+criteria, the one with fewest bindings; only if the message meets that one are the rest looked at. So the cost of a
+route grows with the message's headers and with the bindings that have a chance. It is remembered by the octets of the
+headers that some binding names, whatever the others are.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from leveret.arguments.row import Row
 from leveret.errors import PreconditionFailed
 from leveret.exchanges.binding_selector import SELECTOR
 from leveret.exchanges.destination import Destination
-from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, LooksAt
 from leveret.message import Message
 from leveret.values import Table, Value, printed, type_name
 
@@ -64,6 +65,7 @@ class Wanted:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Headers(ExchangeType):
     name = "headers"
+    looks_at = LooksAt.HEADERS
     description = "the queues whose binding arguments are found among the message's headers"
     binding_arguments = (
         Row(
@@ -79,6 +81,7 @@ class Headers(ExchangeType):
         self._unconditional: dict[Identity, Destination] = {}
         self._by_criterion: dict[Criterion, dict[Identity, Wanted]] = {}
         self._asked_for: dict[str, int] = {}  # header name -> how many criteria name it
+        self._names: dict[bytes, int] = {}  # the same, by the name's octets
 
     def binding_warnings(self, arguments: Table) -> list[str]:
         """Return none if all names count, else those of `x-` names, which are then passed over."""
@@ -106,6 +109,9 @@ class Headers(ExchangeType):
             candidates = self._by_criterion.get(criterion, {})
             found += [wanted.destination for wanted in candidates.values() if wanted.met_by(met)]
         return found
+
+    def header_names(self) -> dict[bytes, int]:
+        return self._names
 
     def bind(self, binding: Binding) -> None:
         wanted = Wanted(binding)
@@ -142,9 +148,10 @@ class Headers(ExchangeType):
 
     def _count(self, wanted: Wanted, step: int) -> None:
         for name, _ in wanted.criteria:
-            self._asked_for[name] = self._asked_for.get(name, 0) + step
+            octets = name.encode("utf-8", "surrogateescape")
+            self._asked_for[name] = self._names[octets] = self._asked_for.get(name, 0) + step
             if not self._asked_for[name]:
-                del self._asked_for[name]
+                del self._asked_for[name], self._names[octets]
 
 
 def criteria_in(arguments: Table, with_x: bool) -> Iterable[Criterion]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from leveret.exchanges.duplicates import Identity
     from leveret.message import Message
 
+BY_KEY: Final = (LooksAt.NOTHING, LooksAt.KEY)
+HEADERS_MAX: Final = 128  # bytes of the headers by which a route is cached
 ROUTES_MAX: Final = 131_072  # cached keys in a virtual host (0.5 KiB each at most); then the cache is cleared
 
 
@@ -31,7 +33,7 @@ ROUTES_MAX: Final = 131_072  # cached keys in a virtual host (0.5 KiB each at mo
 class Route:
     """A route: the queues that get a message, and the exchanges on the way that want to see it."""
 
-    __slots__ = ("handled", "keepers", "lasting", "only", "passed", "queues")
+    __slots__ = ("handled", "holds", "keepers", "lasting", "only", "passed", "queues")
 
     def __init__(
         self, queues: tuple[Queue, ...], handled: bool, keepers: tuple[Exchange, ...], lasting: bool
@@ -41,6 +43,8 @@ class Route:
         self.handled = handled  # an exchange on the way takes the message itself
         self.keepers = keepers  # exchanges on the way whose types want to see each message
         self.lasting = lasting  # holds for every message with this key, until the topology changes
+        # Holds for every message with this key and the same of the headers that the first exchange looks at.
+        self.holds = lasting
         # Exchanges on the way, but for the first, that drop duplicates; True: this message is one there.
         self.passed: tuple[tuple[Exchange, bool], ...] = ()
 
@@ -153,11 +157,32 @@ def route(exchange: Exchange, message: Message) -> Route:
         exchange.routes_revision = revision
     found = walk(exchange, message)
     if found.lasting:
-        if exchange.virtual_host.routes_remembered >= ROUTES_MAX:
-            for each in exchange.virtual_host.exchanges.values():
-                each.forget_routes()
+        _make_room(exchange)
         exchange.remember_route(message.key, found)
+    elif found.holds and (octets := _looked_at(exchange, message)) is not None:
+        _make_room(exchange)
+        exchange.remember_route_by_headers(message, octets, found)
     return found
+
+
+def known_by_headers(exchange: Exchange, message: Message) -> Route | None:
+    """Return the cached route of a message from an exchange whose type looks at headers; None if there is none."""
+    octets = _looked_at(exchange, message)
+    return None if octets is None else exchange.routes_by_headers.get((message.encoding, message.key, octets))
+
+
+def _looked_at(exchange: Exchange, message: Message) -> bytes | None:
+    """Return the octets of the headers that an exchange's type looks at, if they are few enough to cache a route by."""
+    if not message.facts.has_headers:
+        return b""
+    return message.encoding.header_octets(message.properties, exchange.type.header_names(), HEADERS_MAX)
+
+
+def _make_room(exchange: Exchange) -> None:
+    """Forget all routes of the virtual host if too many are cached."""
+    if exchange.virtual_host.routes_remembered >= ROUTES_MAX:
+        for each in exchange.virtual_host.exchanges.values():
+            each.forget_routes()
 
 
 def walk(
@@ -173,11 +198,11 @@ def walk(
     handled = False
     keepers: list[Exchange] = []
     passed: list[tuple[Exchange, bool]] = []
-    lasting = wanted is None and not message.facts.cc and not message.facts.bcc
+    lasting = holds = wanted is None and not message.facts.cc and not message.facts.bcc
     selection: Selection | None = None
     for current, via in pending:
         if current.deduplication is not None and via != "publish":
-            lasting = False
+            lasting = holds = False
             is_repeated = is_duplicate(current, message)
             passed.append((current, is_repeated))
             if is_repeated:
@@ -186,10 +211,12 @@ def walk(
                     trace.repeated(current, via)
                 continue
         answer, error = ask(current, message, trace)
-        lasting = lasting and current.type.looks_at is not LooksAt.MESSAGE and not error
+        by_key = current.type.looks_at in BY_KEY
+        lasting = lasting and by_key and not error
+        holds = holds and (by_key or (current is exchange and exchange.by_headers)) and not error
         unmet: list[Destination] = []
         if answer and current.selecting and has_selectors(answer):
-            lasting = False
+            lasting = holds = False
             selection = selection or Selection(message)
             answer, unmet = selection.divided(answer)
         if type(current.type).keep is not ExchangeType.keep:
@@ -204,7 +231,7 @@ def walk(
         if current.selecting:
             answer = ends(answer)
         if current.rerouting:
-            lasting = False
+            lasting = holds = False
             answer += _added(current, message, answer, trace)
         if wanted is not None:
             answer = [d for d in answer if not isinstance(d, Queue) or wanted(d)]
@@ -223,6 +250,7 @@ def walk(
     tracer = exchange.virtual_host.tracer
     kind = Route if tracer is None else tracer.route
     found = kind(tuple(queues), handled, tuple(keepers), lasting)
+    found.holds = holds
     return found.passing(tuple(passed)) if passed else found
 
 

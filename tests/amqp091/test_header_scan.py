@@ -15,7 +15,13 @@ from leveret.protocols.amqp091.codec.fields import (
     encode_table,
     table_at,
 )
-from leveret.protocols.amqp091.codec.header_scan import ABSENT, MALFORMED, plain_table_after, value_of
+from leveret.protocols.amqp091.codec.header_scan import (
+    ABSENT,
+    MALFORMED,
+    octets_of,
+    plain_table_after,
+    value_of,
+)
 from tests.amqp091.samples import tables
 
 HEADERS = b"\x20\x00"
@@ -102,3 +108,20 @@ def test_bytes_are_accepted_if_they_can_be_decoded(table: FieldTable, chance: st
 )
 def test_a_header_is_found_or_the_table_is_malformed(properties: bytes, found: int) -> None:
     assert value_of(properties, b"a") == found
+
+
+@given(tables, st.sets(st.sampled_from(["a", "b", "CC", "x" * 255])), st.integers(0, 300))
+def test_the_octets_of_headers_are_those_of_a_table_with_these_only(
+    table: FieldTable, names: set[str], size_max: int
+) -> None:
+    wanted = encode_table({name: value for name, value in table.items() if name in names})[4:]
+    found = octets_of(HEADERS + encode_table(table), {name.encode(): 1 for name in names}, size_max)
+    assert found == (wanted if len(wanted) <= size_max else None)
+
+
+@pytest.mark.parametrize(
+    "properties", [b"", HEADERS + b"\x00", HEADERS + sized(b"\x01aQ"), HEADERS + sized(b"\x01a")]
+)
+def test_malformed_headers_have_no_octets(properties: bytes) -> None:
+    assert octets_of(properties, {b"a": 1}, 100) is None
+    assert octets_of(b"\x00\x00", {b"a": 1}, 100) == b""

@@ -18,7 +18,7 @@ from leveret.message import LOWEST, Death, Encoding, Facts, Message, further_key
 from leveret.protocols.amqp091.broker.core_values import core_value, field_table, table
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.fields import value_at
-from leveret.protocols.amqp091.codec.header_scan import ABSENT, plain_table_after, value_of
+from leveret.protocols.amqp091.codec.header_scan import ABSENT, octets_of, plain_table_after, value_of
 from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable
 from leveret.values import Id, Properties, Table, Value
 
@@ -53,6 +53,9 @@ class Encoding091(Encoding):
             return None if at == ABSENT else self.headers(properties).get(name)
         field, _ = value_at(properties, at, len(properties), 1)
         return core_value(field)
+
+    def header_octets(self, properties: bytes, names: dict[bytes, int], size_max: int) -> bytes | None:
+        return octets_of(properties, names, size_max)
 
     def read(self, properties: bytes) -> Properties:
         given = BasicProperties.decode(properties)

@@ -194,7 +194,7 @@ class Publishing:
                 ):
                     break
                 key = publish[key_at + 1 : size - 1].decode("utf-8", "surrogateescape")
-                if key not in routes:
+                if key not in routes and not exchange.by_headers:
                     break
             octets = run.properties[at]
             if octets is self._last_properties:

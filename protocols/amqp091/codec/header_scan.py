@@ -101,6 +101,48 @@ def value_of(properties: bytes, name: bytes) -> i64:
     return found if at == after else MALFORMED
 
 
+def octets_of(properties: bytes, names: dict[bytes, int], size_max: i64) -> bytes | None:
+    """Return the octets of the headers with these names: names with their lengths, types and values, as they came. None
+    if they are more than `size_max`, or the table is malformed."""
+    end: i64 = len(properties)
+    if end < 2:
+        return None
+    flags: i64 = properties[0] << 8 | properties[1]
+    at: i64 = 2
+    if not flags & 0x2000:
+        return b""
+    for flag in (0x8000, 0x4000):  # content type and encoding are in front
+        if flags & flag:
+            if at >= end:
+                return None
+            at += 1 + properties[at]
+    if at + 4 > end:
+        return None
+    after: i64 = at + 4 + size_at(properties, at)
+    at += 4
+    if after > end:
+        return None
+    found = b""
+    while at < after:
+        start: i64 = at
+        value: i64 = at + 1 + properties[at]
+        if value >= after:
+            return None
+        size: i64 = KINDS[properties[value]]
+        at = value + 1
+        if size >= 0:
+            at += size
+        elif size == UNKNOWN or at + 4 > after:
+            return None
+        else:
+            at += 4 + size_at(properties, at)
+        if properties[start + 1 : value] in names:
+            if len(found) + at - start > size_max:
+                return None
+            found += properties[start:at]
+    return found if at == after else None
+
+
 def size_at(data: bytes, at: i64) -> i64:
     """Return the four bytes at an offset as a number."""
     first: i64 = data[at]

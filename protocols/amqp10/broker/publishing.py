@@ -298,7 +298,8 @@ class Publishing(IncomingOwner):
             target = self._target_now(known.to, known.subject)
         except (AmqpError, Failure):
             return None  # it is found again, and answered, when it is taken by itself
-        return target if target.exchange is exchange and target.key in exchange.routes else None
+        has_route = exchange.by_headers or target.key in exchange.routes
+        return target if target.exchange is exchange and has_route else None
 
     def _project(self, payload: bytes) -> Projection:
         """Return the projection of a message. Raises AmqpError."""
