@@ -43,6 +43,7 @@ LEASE: Final = "lease"  # virtual host, queue, reader
 STAGING: Final = "staging"  # virtual host, name
 BRANCH: Final = "branch"  # virtual host, name (`branch.xid_in`)
 UNSETTLED_MAP: Final = "unsettled-map"  # virtual host, role, user, container, link
+PROTOCOL_RECORD: Final = "protocol-record"  # virtual host, protocol, collection, name
 BINDING: Final = "binding"  # virtual host, number: keeps their order, and distinguishes equal ones
 
 

@@ -10,6 +10,7 @@ from leveret.durable.kinds.topology import BINDINGS, ENDING_QUEUES, EXCHANGES, Q
 from leveret.features.deduplication.kind import DEDUPLICATIONS
 from leveret.features.leases.kind import LEASES
 from leveret.features.parameters.kind import PARAMETERS
+from leveret.features.protocol_records.kind import PROTOCOL_RECORDS
 from leveret.features.staging.kind import STAGINGS
 from leveret.features.unsettled_maps.kind import UNSETTLED_MAPS
 from leveret.features.xa.kind import BRANCHES
@@ -25,5 +26,6 @@ KINDS: Final[Kinds] = (
     STAGINGS,
     BRANCHES,
     UNSETTLED_MAPS,
+    PROTOCOL_RECORDS,
     BINDINGS,
 )

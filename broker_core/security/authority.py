@@ -30,6 +30,7 @@ class Authority(Waiter):
     def __init__(self, broker: Broker, user: User) -> None:
         self.broker = broker
         self.user = user
+        self.client_id = ""  # that the other end gave itself, for topic permissions; empty: none
         self.address = ""  # of the other end, where permissions may depend on it
         self.is_disowned = False  # its user's account has been deleted since the login
 
@@ -80,7 +81,8 @@ class Authority(Waiter):
 
     def check_topic(self, permission: Permission, exchange: Exchange, key: str) -> None:
         if exchange.type.name == "topic":
-            self.broker.access.check_topic(self.user, self.host.name, permission, exchange.name, key)
+            access = self.broker.access
+            access.check_topic(self.user, self.host.name, permission, exchange.name, key, self.client_id)
 
     def check_target(self, kind: str, name: str, target: str | None) -> None:
         """Check read on the thing and write on its alternate or dead-letter exchange, as messages pass between them."""

@@ -30,6 +30,8 @@ from leveret.protocols.amqp010.broker.encoding import ENCODING as ENCODING010
 from leveret.protocols.amqp091.broker.encoding import ENCODING as ENCODING091
 from leveret.protocols.amqp10.broker.encoding import ENCODING as ENCODING10
 from leveret.protocols.amqp10.broker.registration import restored
+from leveret.protocols.mqtt.broker.encoding import ENCODING as ENCODING_MQTT
+from leveret.protocols.mqtt.broker.registration import restored as restored_mqtt
 from leveret.queues.queue import Queue
 from leveret.server.node.assembly import populate
 from leveret.testing.fakes import FakeEncoding
@@ -183,12 +185,13 @@ class StoredBench(ClientBench):
         super().__init__(toml)
         self.toml = toml
         self.store = store or MemoryStore()
-        known = (ENCODING010, ENCODING091, ENCODING10)
+        known = (ENCODING010, ENCODING091, ENCODING10, ENCODING_MQTT)
         encodings = {each.name: lambda each=each: each for each in known}  # type: ignore[misc]
         self.journal = Journal(self.store, self.broker, encodings)
         restore(self.broker, self.journal, KINDS)
         recovery.messages(self.broker, self.journal)
         restored(self.broker)
+        restored_mqtt(self.broker)
         self.journal.start(lambda told: told())
         self.settle()
 

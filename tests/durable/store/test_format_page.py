@@ -19,6 +19,7 @@ from leveret.features.deduplication.deduplication import RecentMessages
 from leveret.features.kinds import KINDS
 from leveret.features.leases import lease
 from leveret.features.leases.lease import opened
+from leveret.features.protocol_records.protocol_records import ProtocolRecord
 from leveret.features.unsettled_maps.unsettled_map import UnsettledMap
 from leveret.features.xa import prepared
 from leveret.features.xa.branch import Branch
@@ -85,6 +86,7 @@ def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
         catalogue.STAGING,
         catalogue.BRANCH,
         catalogue.UNSETTLED_MAP,
+        catalogue.PROTOCOL_RECORD,
         catalogue.BINDING,
         records.LAST_NUMBER,
         records.UNREADABLE,
@@ -114,6 +116,7 @@ def test_the_fields_of_records_are_on_the_page() -> None:
         opened(queue, "r"),
         Branch(host.guest(Branches), xid("a"), "u").prepared,
         UnsettledMap(host, ("sender", "u", "c", "l"), {}),
+        ProtocolRecord(host, ("p", "c", "n"), {}),
         host.bind(exchange, queue, "k"),
         Named((POLICY,), policy),
         User("u"),

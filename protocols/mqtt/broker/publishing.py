@@ -1,0 +1,106 @@
+"""Publishing: from a PUBLISH, or a will, to a message of the core.
+
+What goes to the topic exchange is also kept, if it is to be retained. The permission for the exchange is checked once
+and remembered; with topic permissions, each topic is checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from leveret.broker import REFUSED, UNROUTABLE, Outcome
+from leveret.message import NO_FACTS, Facts, Message
+from leveret.protocols.mqtt.broker.encoding import ENCODING, RETAIN, facts_of, packed
+from leveret.protocols.mqtt.broker.retained import retained_of
+from leveret.protocols.mqtt.broker.topics import fits, key_of
+from leveret.protocols.mqtt.codec.errors import MqttError
+from leveret.protocols.mqtt.codec.properties import NONE, Properties
+from leveret.protocols.mqtt.codec.reason_codes import (
+    NO_MATCHING_SUBSCRIBERS,
+    PACKET_TOO_LARGE,
+    QUOTA_EXCEEDED,
+    SUCCESS,
+    TOPIC_NAME_INVALID,
+)
+from leveret.publishing.publish_targets import UNCHECKED, PublishTarget, targets_of
+
+if TYPE_CHECKING:
+    from leveret.client import Client
+    from leveret.protocols.mqtt.broker.settings import MqttSettings
+
+KEYS_MAX: Final = 1024  # routing keys of topics that are remembered
+DURABLE: Final = Facts(durable=True)
+OF_THE_CONNECTION: Final = ("topic_alias", "will_delay_interval")
+
+
+class Publishing:
+    """Publishes the messages of one client."""
+
+    def __init__(self, client: Client, client_id: str, settings: MqttSettings, body_size_max: int) -> None:
+        self._client = client
+        self._broker = client.broker
+        self._host = client.host
+        self._settings = settings
+        self._body_size_max = body_size_max
+        self._client_id = client_id.encode()
+        self._targets = targets_of(client, "mqtt")
+        self._target = PublishTarget(self._host.default_exchange, False, UNCHECKED)
+        self._keys: dict[str, str] = {}
+        self._flags = -1  # of the last message,
+        self._properties: Properties | None = None  # its properties,
+        self._octets, self._facts = b"", NO_FACTS  # and what was made of them
+
+    def publish(self, topic: str, payload: bytes, qos: int, retain: bool, properties: Properties) -> int:
+        """Publish a message, and return the reason code of its acknowledgement. Raises Failure, or MqttError."""
+        target = self._target
+        if target.revision != self._host.checks_revision:
+            name = self._settings.exchange
+            target = self._target = self._targets.check(self._client, name, name)
+        key = self._keys.get(topic) or self._key_of(topic)
+        if target.guarded:
+            self._client.check_topics(target.exchange, (key,))
+        if len(payload) > self._body_size_max:
+            raise MqttError(PACKET_TOO_LARGE, f"a payload of {len(payload)} bytes is larger than allowed")
+        flags = qos | (RETAIN if retain else 0)
+        if properties is not self._properties or flags != self._flags:
+            self._look_at(flags, qos, properties)
+        if retain:
+            self._retain(topic, payload)
+        message = Message(ENCODING, target.exchange.name, key, self._octets, payload, self._facts)
+        message.peer = self._client.peer
+        return self._code_of(self._broker.publish(target.exchange, message))
+
+    def _look_at(self, flags: int, qos: int, properties: Properties) -> None:
+        kept = properties
+        if properties is not NONE:
+            kept = attrs.evolve(properties, topic_alias=None, will_delay_interval=None)
+        self._octets = packed(flags, self._client_id, kept)
+        self._facts = (DURABLE if qos else NO_FACTS) if kept is NONE else facts_of(qos, kept)
+        self._flags, self._properties = flags, properties
+
+    def _key_of(self, topic: str) -> str:
+        """Return the routing key of a topic. Raises MqttError 0x90 for one that is too long to be a key."""
+        if not fits(topic):
+            raise MqttError(TOPIC_NAME_INVALID, "a topic name has more than 255 bytes")
+        if len(self._keys) >= KEYS_MAX:
+            self._keys.clear()
+        key = self._keys[topic] = key_of(topic)
+        return key
+
+    def _retain(self, topic: str, payload: bytes) -> None:
+        retained = retained_of(self._host)
+        if not payload:
+            retained.delete(topic)
+            return
+        if len(payload) > self._settings.retained_size_max:
+            raise MqttError(QUOTA_EXCEEDED, f"a message of {len(payload)} bytes is too large to be retained")
+        retained.retain(topic, self._octets, payload, self._facts.ttl_ms, self._settings.retained_max)
+
+    def _code_of(self, outcome: Outcome) -> int:
+        if outcome is REFUSED:
+            queue = self._broker.refused_by
+            why = f"queue '{queue}' is full" if queue else self._broker.refused_for
+            raise MqttError(QUOTA_EXCEEDED, why)
+        return NO_MATCHING_SUBSCRIBERS if outcome is UNROUTABLE else SUCCESS

@@ -1,0 +1,490 @@
+"""A session: the subscriptions and the messages on their way of one client, with or without a connection.
+
+    SUBSCRIBE ─> queue, bound to the topic exchange ─> QueueConsumer ─> PUBLISH ─> flight ─> acknowledged, settled
+
+A session that lasts has a durable queue for its subscriptions of QoS 1 and 2, and a record in the store: its terms, its
+subscriptions and its will, and notes on packet identifiers. Its queue for QoS 0 belongs to the connection. One that
+does not last has exclusive queues, and nothing in the store. A shared subscription takes from a durable queue that
+belongs to all sessions of the group.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from leveret.delivery import Delivery, Window
+from leveret.errors import Failure
+from leveret.protocols.mqtt.broker import notes
+from leveret.protocols.mqtt.broker.consumer import FROM_ELSEWHERE_QOS, QueueConsumer, Shown
+from leveret.protocols.mqtt.broker.errors import code_of
+from leveret.protocols.mqtt.broker.registration import SHARED
+from leveret.protocols.mqtt.broker.retained import retained_of
+from leveret.protocols.mqtt.broker.subscriptions import Group, Match, Subscribed
+from leveret.protocols.mqtt.broker.topics import fits
+from leveret.protocols.mqtt.broker.will import delay_of, publish_will, table_of
+from leveret.protocols.mqtt.codec import reason_codes as r
+from leveret.protocols.mqtt.codec.errors import MqttError
+from leveret.protocols.mqtt.codec.packets import Ack, Subscription, Will
+from leveret.protocols.mqtt.codec.properties import PUBREC, PUBREL, Properties
+from leveret.protocols.mqtt.codec.writer import ack
+from leveret.protocols.mqtt.machine.flights import Fate, Flight, Flights, Stage
+from leveret.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from leveret.client import Client
+    from leveret.clock import Timer
+    from leveret.protocols.mqtt.broker.adapter import AdapterMqtt
+    from leveret.protocols.mqtt.broker.records import ProtocolRecord
+    from leveret.protocols.mqtt.broker.sessions import Sessions
+    from leveret.protocols.mqtt.broker.settings import MqttSettings
+    from leveret.values import Table
+
+PREFIX: Final = "mqtt-subscription-"  # of the names of queues, as in RabbitMQ
+SHARED_PREFIX: Final = "mqtt-shared-"
+NAME_MAX: Final = 255  # bytes of a queue's name
+
+
+class Session:
+    """One session. `lasts` says whether it outlives its connection."""
+
+    def __init__(
+        self, sessions: Sessions, client_id: str, user: str, settings: MqttSettings, expiry_s: int
+    ) -> None:
+        self.sessions = sessions
+        self.host = sessions.host
+        self.broker = sessions.host.broker
+        self.client_id = client_id
+        self.client_octets = client_id.encode()
+        self.user = user
+        self.settings = settings
+        self.exchange = settings.exchange
+        self.expiry_s = expiry_s
+        self.lasts = expiry_s > 0
+        self.elsewhere = Match(FROM_ELSEWHERE_QOS, False, False, ())
+        self.groups: dict[str, Group] = {}  # by the name of the queue
+        self.group_of: dict[str, Group] = {}  # by topic filter
+        self.flights: Flights[Delivery | None] = Flights()
+        self.received: set[int] = set()  # packet identifiers of QoS 2 that wait for PUBREL
+        self.record: ProtocolRecord | None = None
+        self.served: AdapterMqtt | None = None  # its connection
+        self.client: Client | None = None  # that of the connection, or the last one's
+        self.will: Will | None = None
+        self.ended = False
+        self.in_flight_max = 0
+        self.delivered = self.delivered_settled = self.accepted = 0
+        self.left_ms: int | None = None  # when the last connection ended, in ms since 1970-01-01 UTC
+        self._consumers: dict[str, QueueConsumer] = {}  # by the name of the queue
+        self._resend: deque[Flight[Delivery | None]] = deque()  # wait for their turn after a reconnection
+        self._window = Window(0)
+        self._expiry: Timer | None = None
+        self._will_timer: Timer | None = None
+
+    # What is kept.
+
+    def table(self) -> Table:
+        """Return what the record says."""
+        subscribed = [each for group in self.groups.values() for each in group.by_filter.values()]
+        return {
+            "user": self.user,
+            "exchange": self.exchange,
+            "expiry_s": self.expiry_s,
+            "left_ms": self.left_ms,
+            "subscriptions": [each.as_table() for each in subscribed],
+            "will": None if self.will is None else table_of(self.will),
+        }
+
+    def keep(self) -> None:
+        """Write the session to its record, if it lasts."""
+        if self.record is not None:
+            self.record.change(self.table())
+
+    def set_expiry(self, expiry_s: int) -> None:
+        """Change the time for which the session is kept without a connection."""
+        self.expiry_s = expiry_s
+        self.lasts = expiry_s > 0
+        self.keep()
+
+    # The connection.
+
+    def attach(self, served: AdapterMqtt, client: Client, will: Will | None, in_flight_max: int) -> None:
+        """Serve this connection from now on. `go_on` follows when its client knows."""
+        self._stop_timers()
+        self.served, self.client, self.will = served, client, will
+        self.left_ms = None
+        self.in_flight_max = in_flight_max
+        self._window = Window(in_flight_max - len(self.flights))
+        self.keep()
+
+    def go_on(self) -> None:
+        """Send again what has not been acknowledged, and take messages from the queues. Raises Failure."""
+        self._resend = deque(self.flights.by_id.values())
+        for _ in range(min(len(self._resend), self.in_flight_max)):
+            self._send_again(self._resend.popleft())
+        for name, group in list(self.groups.items()):
+            self._declare(name, group)
+            for subscribed in group.by_filter.values():
+                self._bind(name, subscribed)
+            self._consume(name, group)
+
+    def _send_again(self, flight: Flight[Delivery | None]) -> None:
+        served, delivery = self.served, flight.token
+        assert served is not None
+        if flight.stage is Stage.RELEASED or delivery is None:
+            served.answers.add(ack(PUBREL << 4 | 2, flight.packet_id), self.record is not None)
+            return
+        queue = delivery.queue
+        group = self.groups.get(queue.name)
+        if queue.deleted or group is None:
+            self._forget(flight)
+            self._free()
+            return
+        queue.bring((delivery,))
+        consumer = self._consumer_of(queue, group)
+        delivery.consumer = consumer
+        delivery.given_at = self.broker.now
+        try:
+            found, properties, retain = consumer.again(delivery)
+        except Exception:  # the fault of another protocol's encoding
+            self._forget(flight)
+            queue.reject(delivery)
+            self._free()
+            return
+        served.answers.add(
+            partial(self._send_flight, consumer, flight, found, properties, retain, True), True
+        )
+
+    def detach(self) -> None:
+        """Part from the connection, which ends: the session waits for another one, or ends."""
+        served, client = self.served, self.client
+        if served is None or client is None:
+            return
+        for consumer in list(self._consumers.values()):
+            consumer.end()
+        self._consumers.clear()
+        self._resend.clear()
+        self.served = None
+        while client.abandon_queue():  # those of QoS 0, or all
+            pass
+        client.resumed = nothing
+        self.client = client.part()
+        for flight in list(self.flights.by_id.values()):  # others of the group can have them
+            delivery = flight.token
+            if delivery is not None and flight.qos == 1 and delivery.queue.name.startswith(SHARED_PREFIX):
+                self._forget(flight)
+                delivery.queue.release(delivery)
+        if not self.lasts or client.is_disowned:
+            self.end()
+            return
+        self.left_ms = round(self.broker.clock.wall() * 1000)
+        self.keep()
+        self.wait(self.expiry_s)
+
+    def wait(self, left_s: float) -> None:
+        """Wait for a connection for so long, and with the will for its delay."""
+        now = self.broker.now
+        if self.will is not None:
+            delay_s = min(delay_of(self.will), left_s)
+            if delay_s <= 0:
+                self._publish_will(now)
+            else:
+                self._will_timer = self.broker.timers.at(now + delay_s, self._publish_will)
+        self._expiry = self.broker.timers.at(now + left_s, lambda now: self.end())
+
+    def _publish_will(self, now: float) -> None:
+        will, self.will = self.will, None
+        if will is not None and self.client is not None:
+            publish_will(will, self.client, self.client_id, self.settings)
+            self.keep()
+
+    def _stop_timers(self) -> None:
+        self.broker.timers.cancel(self._expiry)
+        self.broker.timers.cancel(self._will_timer)
+        self._expiry = self._will_timer = None
+
+    def end(self) -> None:
+        """End the session, with its subscriptions and its messages. It must have no connection. A second call does
+        nothing."""
+        if self.ended:
+            return
+        self.ended = True
+        self._stop_timers()
+        self._publish_will(self.broker.now)
+        for flight in self.flights.by_id.values():
+            if flight.token is not None and not flight.token.queue.deleted and flight.stage is Stage.SENT:
+                flight.token.queue.release(flight.token)
+        self.flights.by_id.clear()
+        for name, group in list(self.groups.items()):
+            self._leave(name, group)
+        self.sessions.forget(self)
+        if self.record is not None:
+            self.record.end()
+
+    # Subscribing.
+
+    def subscribe(self, asked: Subscription, identifier: int) -> int:
+        """Subscribe, and return the reason code."""
+        subscribed = Subscribed(asked, identifier)
+        if not fits(subscribed.own_filter):
+            return r.TOPIC_FILTER_INVALID
+        name = self.queue_name(subscribed)
+        if len(name.encode()) > NAME_MAX:
+            return r.TOPIC_FILTER_INVALID
+        before = self.group_of.get(asked.topic_filter)
+        if before is None and len(self.group_of) >= self.settings.subscriptions_max:
+            return r.QUOTA_EXCEEDED
+        group = self.groups.get(name) or Group(name)
+        try:
+            self._declare(name, group, subscribed)
+            self._bind(name, subscribed)
+            queue = self._readable(name)
+        except Failure as failure:
+            if not group.by_filter:
+                self._leave(name, group)
+            return code_of(failure)
+        group.put(subscribed)
+        self.groups[name] = group
+        self.group_of[asked.topic_filter] = group
+        if subscribed.share is not None:
+            self.sessions.join(name, self)
+        if before is not None and before is not group:
+            self._withdraw(before, asked.topic_filter)
+        try:
+            self._consume(name, group)
+        except Failure as failure:
+            self.unsubscribe(asked.topic_filter)
+            return code_of(failure)
+        if subscribed.share is None and (
+            asked.retain_handling == 0 or (asked.retain_handling == 1 and before is None)
+        ):
+            self._show_retained(queue, subscribed)
+        self.keep()
+        return asked.qos
+
+    def queue_name(self, subscribed: Subscribed) -> str:
+        """Return the name of the queue for a subscription."""
+        if subscribed.share is not None:
+            return f"{SHARED_PREFIX}{subscribed.share}:{subscribed.own_filter}"
+        return f"{PREFIX}{self.client_id}qos{min(subscribed.qos, 1)}"
+
+    def _declare(self, name: str, group: Group, subscribed: Subscribed | None = None) -> None:
+        """Declare the queue of a group if it is not there. Raises Failure."""
+        client = self.client
+        assert client is not None
+        is_shared = group.is_shared or (subscribed is not None and subscribed.share is not None)
+        lasts = is_shared or (self.lasts and name.endswith("qos1"))
+        if name in self.host.queues and lasts:
+            client.own_queue(name)
+            return
+        queue = client.declare_queue(name, durable=lasts, exclusive=not lasts, ours=True)
+        if is_shared:
+            self.host.note(queue, {**queue.notes, SHARED: True})
+
+    def _bind(self, name: str, subscribed: Subscribed) -> None:
+        assert self.client is not None
+        self.client.bind(self.exchange, name, False, subscribed.binding_key, {})
+
+    def _readable(self, name: str) -> Queue:
+        assert self.client is not None
+        return self.client.readable_queue(name)
+
+    def _consume(self, name: str, group: Group) -> None:
+        if self.served is not None:
+            self._consumer_of(self._readable(name), group)
+
+    def _consumer_of(self, queue: Queue, group: Group) -> QueueConsumer:
+        """Return the consumer of a queue, attached now if it was not. Raises Failure."""
+        consumer = self._consumers.get(queue.name)
+        if consumer is None:
+            assert self.client is not None
+            settled = queue.name.endswith("qos0") and not group.is_shared
+            consumer = QueueConsumer(self, queue, group, settled, self._window)
+            consumer.peer = self.client.peer
+            self._consumers[queue.name] = consumer
+            self.client.consume(consumer)
+        return consumer
+
+    def _show_retained(self, queue: Queue, subscribed: Subscribed) -> None:
+        """Put the retained messages that a subscription matches into its queue."""
+        retained = retained_of(self.host)
+        for each in retained.matching(subscribed.levels):
+            self.broker.deliver(retained.message_of(each, self.exchange), (queue,))
+
+    def unsubscribe(self, topic_filter: str) -> int:
+        """Unsubscribe, and return the reason code."""
+        group = self.group_of.pop(topic_filter, None)
+        if group is None:
+            return r.NO_SUBSCRIPTION_EXISTED
+        self._withdraw(group, topic_filter)
+        self.keep()
+        return r.SUCCESS
+
+    def _withdraw(self, group: Group, topic_filter: str) -> None:
+        """Remove a subscription from a group, with its binding, and the queue if it was the last one."""
+        subscribed = group.by_filter[topic_filter]
+        name = group.queue_name
+        if len(group.by_filter) == 1:
+            self._leave(name, group)
+            group.remove(topic_filter)
+            return
+        group.remove(topic_filter)
+        queue, exchange = self.host.queues.get(name), self.host.exchanges.get(self.exchange)
+        key = subscribed.binding_key
+        if queue is not None and exchange is not None:
+            if all(each.binding_key != key for each in group.by_filter.values()):
+                self.host.unbind(exchange, queue, key, {})
+
+    def _leave(self, name: str, group: Group) -> None:
+        """Take no more from a queue, and delete it if it is this session's alone."""
+        self.groups.pop(name, None)
+        consumer = self._consumers.pop(name, None)
+        if consumer is not None:
+            consumer.end()
+        if group.is_shared:
+            self.sessions.part(name, self)
+        elif (queue := self.host.queues.get(name)) is not None and (
+            queue.durable or self.client is queue.owner
+        ):
+            self.host.delete_queue(queue)
+
+    def queue_deleted(self, queue: Queue) -> bool:
+        """Return whether a deleted queue was one of the session's."""
+        return queue.name in self.groups and not self.ended
+
+    # Messages to the client.
+
+    def send(
+        self, found: Shown, properties: Properties, qos: int, packet_id: int, retain: bool, dup: bool
+    ) -> bool:
+        """Send a message. Return False if it is larger than the client takes."""
+        served = self.served
+        assert served is not None, "only those with a connection have consumers"
+        flags = (1 if retain else 0) | (8 if dup else 0)
+        return served.wire.send(found.topic, found.body, properties, qos, packet_id, flags)
+
+    def fly(
+        self,
+        consumer: QueueConsumer,
+        delivery: Delivery,
+        found: Shown,
+        properties: Properties,
+        qos: int,
+        retain: bool,
+    ) -> None:
+        """Send a message with QoS 1 or 2; one with QoS 2 once its packet identifier is on disk."""
+        flight = self.flights.take(qos, delivery)
+        if qos == 2 and self.record is not None and delivery.stored:
+            self.record.note(notes.sent(flight.packet_id, delivery.queue.name), delivery.position)
+            served = self.served
+            assert served is not None
+            step = partial(self._send_flight, consumer, flight, found, properties, retain, False)
+            served.answers.add(step, persistent=True)
+        else:
+            self._send_flight(consumer, flight, found, properties, retain, False)
+
+    def _send_flight(
+        self,
+        consumer: QueueConsumer,
+        flight: Flight[Delivery | None],
+        found: Shown,
+        properties: Properties,
+        retain: bool,
+        dup: bool,
+    ) -> None:
+        if self.flights.by_id.get(flight.packet_id) is not flight or self.served is None:
+            return
+        if not self.send(found, properties, flight.qos, flight.packet_id, retain, dup):
+            delivery = flight.token
+            self._forget(flight)
+            if delivery is not None:
+                consumer.refuse(delivery)
+
+    def acknowledge(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """Take a PUBACK, PUBREC or PUBCOMP. Raises ProtocolError."""
+        fate, flight = self.flights.acknowledge(kind, packet_id, reason_code)
+        served = self.served
+        assert served is not None
+        if flight is None:
+            if kind == PUBREC and reason_code < r.UNSPECIFIED_ERROR:
+                code = r.PACKET_IDENTIFIER_NOT_FOUND
+                served.answers.add(Ack(PUBREL, packet_id, code).encode(served.wire.version), False)
+            return
+        delivery = flight.token
+        lasting = self.record is not None
+        if fate is Fate.REPEATED:
+            served.answers.add(ack(PUBREL << 4 | 2, packet_id), lasting)
+            return
+        if fate is Fate.ACCEPTED and delivery is not None:
+            self.accepted += 1
+            delivery.queue.accept(delivery)
+            if kind == PUBREC:
+                self._unnote_sent(flight, delivery)
+                flight.token = None
+                if self.record is not None:
+                    self.record.note(notes.released(packet_id), 1)
+                served.answers.add(ack(PUBREL << 4 | 2, packet_id), lasting)
+                return
+        elif fate is Fate.REFUSED and delivery is not None:
+            self._unnote_sent(flight, delivery)
+            delivery.queue.reject(delivery)
+        elif fate is Fate.COMPLETED and self.record is not None:
+            self.record.unnote(notes.released(packet_id))
+        self._free()
+
+    def _unnote_sent(self, flight: Flight[Delivery | None], delivery: Delivery) -> None:
+        if flight.qos == 2 and self.record is not None:
+            self.record.unnote(notes.sent(flight.packet_id, delivery.queue.name))
+
+    def _forget(self, flight: Flight[Delivery | None]) -> None:
+        """Forget a flight whose message is gone, or goes elsewhere."""
+        self.flights.drop(flight.packet_id)
+        if flight.token is not None:
+            self._unnote_sent(flight, flight.token)
+
+    def _free(self) -> None:
+        """Give the credit of one flight back."""
+        self._window.credit += 1
+        if self._resend:
+            self._send_again(self._resend.popleft())
+        for consumer in self._consumers.values():
+            if not consumer.settled:
+                consumer.wake()
+
+    def wake(self) -> None:
+        """Take messages again, after the outbox was full."""
+        for consumer in self._consumers.values():
+            consumer.wake()
+
+    # Messages from the client with QoS 2.
+
+    def receive(self, packet_id: int) -> None:
+        """Note that a message was published, until PUBREL comes."""
+        self.received.add(packet_id)
+        if self.record is not None:
+            self.record.note(notes.received(packet_id), 1)
+
+    def complete(self, packet_id: int) -> bool:
+        """Take a PUBREL; return whether the identifier is known."""
+        if packet_id not in self.received:
+            return False
+        self.received.remove(packet_id)
+        if self.record is not None:
+            self.record.unnote(notes.received(packet_id))
+        return True
+
+    # The end by others.
+
+    def disconnect(self, code: int, why: str) -> None:
+        """End the connection, if there is one, for this reason."""
+        served = self.served
+        if served is not None:
+            self.detach()
+            served.wire.fail(MqttError(code, why))
+
+    def disconnect_slow(self, why: str) -> None:
+        self.disconnect(r.QUOTA_EXCEEDED, why)
+
+
+def nothing() -> None:
+    """Do nothing: the client of a session without a connection does not publish."""

@@ -1,0 +1,74 @@
+"""The settings of MQTT: the table `[protocols.mqtt]`."""
+
+from __future__ import annotations
+
+import attrs
+
+from leveret.config.records import Record, key
+from leveret.config.types import KIB, MIB, Duration, ListOf, Octets, Text, Whole
+
+
+@attrs.frozen(kw_only=True)
+class MqttSettings(Record):
+    """The table `[protocols.mqtt]`. New values hold for connections opened afterwards."""
+
+    exchange: str = key(
+        Text("the name of a topic exchange"),
+        "The topic exchange to which clients publish, and to which their subscriptions are bound.",
+        "amq.topic",
+    )
+    virtual_host: str = key(
+        Text("the name of a virtual host, or an empty string", r"(?s).*"),
+        "The virtual host of clients whose user name does not say another, as `vhost:user` does; empty: the first "
+        "one of the configuration.",
+        "",
+    )
+    mechanisms: tuple[str, ...] = key(
+        ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
+        "The ways to log in: PLAIN is user name and password of CONNECT, ANONYMOUS is neither, EXTERNAL the client's "
+        "certificate; all of them are authentication methods of version 5.",
+        ("PLAIN", "ANONYMOUS"),
+    )
+    packet_size_max: int = key(
+        Octets(KIB, 256 * MIB), "The largest packet that is taken from a client, in bytes.", 16 * MIB
+    )
+    connect_size_max: int = key(
+        Octets(64, MIB), "The largest packet before a client has logged in, in bytes.", 64 * KIB
+    )
+    connect_timeout_s: float = key(
+        Duration(1, 600), "How long a client may take until it has logged in.", 10.0
+    )
+    keep_alive_max_s: int = key(
+        Whole(0, 65535),
+        "The longest keep-alive that a client of version 5 may have, in seconds; 0: any. One of version 3.1.1 keeps "
+        "its own.",
+        0,
+    )
+    session_expiry_max_s: int = key(
+        Whole(0, 0xFFFFFFFE),
+        "The most seconds that a session is kept without a connection, also of clients of version 3.1.1, which name "
+        "no time.",
+        86_400,
+    )
+    receive_maximum: int = key(
+        Whole(1, 65535),
+        "Messages with QoS 1 and 2 that a client may send before they are acknowledged; one of version 3.1.1 is "
+        "not told.",
+        1024,
+    )
+    in_flight_max: int = key(
+        Whole(1, 65535),
+        "The most messages with QoS 1 and 2 on their way to one client; it may ask for fewer.",
+        1024,
+    )
+    topic_alias_max: int = key(
+        Whole(0, 65535), "Topic aliases that a client may use, and that are used towards it.", 64
+    )
+    subscriptions_max: int = key(Whole(1, 100_000), "The most subscriptions of one session.", 1000)
+    retained_max: int = key(Whole(0, 10_000_000), "The most retained messages of a virtual host.", 100_000)
+    retained_size_max: int = key(
+        Octets(0, 256 * MIB),
+        "The largest payload of a message that is retained, in bytes; larger ones are refused if they are to be "
+        "retained.",
+        MIB,
+    )
