@@ -374,14 +374,15 @@ class Session:
     ) -> None:
         """Send a message with QoS 1 or 2; one with QoS 2 once its packet identifier is on disk."""
         flight = self.flights.take(qos, delivery)
+        dup = delivery.redelivered and not consumer.group.is_shared  # to this client, then (MQTT-3.3.1-1)
         if qos == 2 and self.record is not None and delivery.stored:
             self.record.note(notes.sent(flight.packet_id, delivery.queue.name), delivery.position)
             served = self.served
             assert served is not None
-            step = partial(self._send_flight, consumer, flight, found, properties, retain, False)
+            step = partial(self._send_flight, consumer, flight, found, properties, retain, dup)
             served.answers.add(step, persistent=True)
         else:
-            self._send_flight(consumer, flight, found, properties, retain, False)
+            self._send_flight(consumer, flight, found, properties, retain, dup)
 
     def _send_flight(
         self,

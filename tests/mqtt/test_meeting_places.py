@@ -1,0 +1,271 @@
+"""MQTT and what is there besides: permissions, policies, alarms, limits, and the other protocols."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.alarms import Monitor
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.mqtt.codec import reason_codes as r
+from leveret.protocols.mqtt.codec.packets import Disconnect, Publish, Will
+from leveret.security.users import TopicPermissions
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench, StoredBench
+from tests.mqtt.peer import Peer
+
+KEPT = {"session_expiry_interval": 100}
+
+
+class Low(Monitor):
+    """A monitor that a test switches."""
+
+    reason = "low on memory"
+    is_low = False
+
+    def low(self) -> bool:
+        return self.is_low
+
+    def describe(self) -> str:
+        return ""
+
+
+# Permissions.
+
+
+def test_publishing_needs_the_permission_to_write() -> None:
+    bench = ClientBench()
+    bench.user("eve", write="^mqtt-.*")
+    peer = Peer(bench).connect(user="eve", password=b"eve")
+    for qos in (1, 2):
+        answer = peer.publish("a", b"x", qos=qos)
+        assert answer is not None
+        assert answer.reason_code == r.NOT_AUTHORIZED
+    peer.publish("a", b"x")
+    assert peer.taken(Disconnect)[0].reason_code == r.NOT_AUTHORIZED
+    old = Peer(bench, 4).connect(user="eve", password=b"eve")
+    assert old.publish("a", b"x", qos=1) is None
+    assert old.front.closed
+
+
+@pytest.mark.parametrize(
+    ("configure", "write", "read", "code"),
+    [
+        ("mqtt-", "mqtt-", "mqtt-|amq", 1),
+        ("none", "mqtt-", "mqtt-|amq", r.NOT_AUTHORIZED),
+        ("mqtt-", "none", "mqtt-|amq", r.NOT_AUTHORIZED),
+        ("mqtt-", "mqtt-", "mqtt-", r.NOT_AUTHORIZED),
+        ("mqtt-", "mqtt-", "amq", r.NOT_AUTHORIZED),
+    ],
+)
+def test_subscribing_needs_what_its_queue_needs(configure: str, write: str, read: str, code: int) -> None:
+    bench = ClientBench()
+    bench.user("eve", f"^({configure})", f"^({write})", f"^({read})")
+    peer = Peer(bench).connect(user="eve", password=b"eve")
+    assert peer.subscribe("a", qos=1) == (code,)
+    assert len(bench.host.queues) == (code == 1)
+
+
+def test_topic_permissions_know_the_client_id() -> None:
+    bench = ClientBench()
+    bench.user("eve")
+    rights = TopicPermissions(r"^devices\.{client_id}\.", r"^devices\.{client_id}\.")
+    bench.broker.access.set_topic_permissions("eve", "/", "amq.topic", rights.write, rights.read)
+    peer = Peer(bench).connect("d1", user="eve", password=b"eve")
+    assert peer.subscribe("devices/d1/#", "devices/d2/#", qos=1) == (1, r.NOT_AUTHORIZED)
+    codes = []
+    for topic in ("devices/d1/x", "devices/d2/x"):
+        answer = peer.publish(topic, b"x", qos=1)
+        assert answer is not None
+        codes.append(answer.reason_code)
+    assert codes == [0, r.NOT_AUTHORIZED]
+
+
+def test_a_permission_that_is_taken_away_holds_at_once_for_publishing_and_at_the_next_connection() -> None:
+    bench = ClientBench()
+    bench.user("eve")
+    peer = Peer(bench).connect(user="eve", password=b"eve", clean=False, **KEPT)
+    peer.subscribe("a", qos=1)
+    bench.broker.access.set_permissions("eve", "/", "", "", "")
+    answer = peer.publish("a", b"x", qos=1)
+    assert answer is not None
+    assert answer.reason_code == r.NOT_AUTHORIZED
+    peer.drop()
+    again = Peer(bench).connect(user="eve", password=b"eve", clean=False, **KEPT)
+    assert again.front.closed
+    assert again.taken(Disconnect)[0].reason_code == r.NOT_AUTHORIZED
+
+
+def test_the_virtual_host_is_in_the_user_name_or_a_setting() -> None:
+    bench = ClientBench('[protocols.mqtt]\nvirtual_host = "things"\n[[virtual_hosts]]\nname = "/"')
+    for name in ("things", "other"):
+        bench.broker.add_virtual_host(name)
+        bench.broker.access.set_permissions("guest", name, ".*", ".*", ".*")
+    peers = [
+        Peer(bench).connect(f"{at}", user=user) for at, user in enumerate(("guest", "other:guest", "/:guest"))
+    ]
+    assert [each.front.client.host.name for each in peers] == ["things", "other", "/"]
+    unknown = Peer(bench).connect(user="nowhere:guest")
+    assert unknown.connected is not None
+    assert unknown.connected.reason_code == r.NOT_AUTHORIZED
+
+
+# Limits, alarms and policies.
+
+
+def test_a_connection_beyond_the_limit_is_refused() -> None:
+    bench = ClientBench("[limits]\nconnections_max = 1")
+    Peer(bench).connect("one")
+    peer = Peer(bench).connect("two")
+    assert peer.connected is not None
+    assert peer.connected.reason_code == r.QUOTA_EXCEEDED
+
+
+def test_a_publisher_waits_for_an_alarm_and_a_subscriber_does_not() -> None:
+    monitor = Low()
+    bench = ClientBench(monitors=(monitor,))
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("a", qos=1)
+    peer = Peer(bench).connect("me", keep_alive=10)
+    monitor.is_low = True
+    bench.watch()
+    peer.publish("a", b"1", qos=1)
+    assert peer.front.blocked
+    peer.send(Publish("a", b"2", 1, False, False, 9))
+    assert reader.payloads() == [b"1"]
+    bench.advance(60)
+    assert not peer.front.closed
+    monitor.is_low = False
+    bench.watch()
+    assert reader.payloads() == [b"2"]
+
+
+def test_policies_hold_for_the_queues_of_subscriptions() -> None:
+    bench = ClientBench()
+    bench.host.declare_queue("dead")
+    dead = {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"}
+    bench.policy("^mqtt-subscription-", {"max-length": 2, "message-ttl": 5000, **dead})
+    reader = Peer(bench).connect("reader", **KEPT)
+    reader.subscribe("a", qos=1)
+    reader.drop()
+    peer = Peer(bench).connect("me")
+    for number in range(3):
+        peer.publish("a", b"%d" % number, qos=1)
+    assert bench.queue("mqtt-subscription-readerqos1").ready == 2
+    assert bench.queue("dead").ready == 1
+    bench.advance(6)
+    assert bench.queue("dead").ready == 3
+
+
+def test_an_expired_message_on_its_way_is_the_clients() -> None:
+    bench = ClientBench()
+    bench.policy("^mqtt-subscription-", {"message-ttl": 1000})
+    reader = Peer(bench).connect("reader", clean=False, **KEPT)
+    reader.subscribe("a", qos=1)
+    Peer(bench).connect("me").publish("a", b"1", qos=1)
+    assert len(reader.taken(Publish)) == 1
+    bench.advance(5)
+    again = Peer(bench).connect("reader", clean=False, **KEPT)
+    assert [each.dup for each in again.messages()] == [True]
+
+
+def test_an_operator_ends_a_connection() -> None:
+    bench = ClientBench()
+    peer = Peer(bench).connect(will=Will("gone", b""))
+    peer.front.shut_down("enough")
+    assert peer.taken(Disconnect)[0].reason_code == r.ADMINISTRATIVE_ACTION
+
+
+def test_the_virtual_host_is_deleted() -> None:
+    bench = StoredBench()
+    bench.broker.add_virtual_host("things")
+    bench.broker.access.set_permissions("guest", "things", ".*", ".*", ".*")
+    peer = Peer(bench).connect(user="things:guest", will=Will("gone", b""), **KEPT)
+    peer.subscribe("a", qos=1)
+    peer.publish("a", b"1", retain=True)
+    bench.broker.delete_virtual_host("things")
+    bench.settle()
+    assert peer.taken(Disconnect)[0].reason_code == r.ADMINISTRATIVE_ACTION
+    peer.drop()
+    bench.settle()
+    assert [key for key, _ in bench.store.objects() if "protocol-record" in key] == []
+
+
+# The other protocols.
+
+
+def test_a_message_of_0_9_1_becomes_one_of_mqtt() -> None:
+    bench = ClientBench()
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("a/b", qos=2)
+    properties = BasicProperties(
+        content_type="text/plain",
+        headers={"n": 1, "s": "x", "l": ["y", "z"], "t": {"deep": 1}},
+        delivery_mode=2,
+        correlation_id="7",
+        reply_to="answers",
+        expiration="60000",
+    )
+    channel_of(bench).publish("amq.topic", "a.b", b"x", properties)
+    (found,) = reader.messages()
+    assert (found.topic, found.payload, found.qos) == ("a/b", b"x", 1)
+    said = found.properties
+    assert (said.content_type, said.correlation_data, said.message_expiry_interval) == (
+        "text/plain",
+        b"7",
+        60,
+    )
+    assert said.user_properties == (
+        ("n", "1"),
+        ("s", "x"),
+        ("l", "y"),
+        ("l", "z"),
+        ("x-opt-reply-to", "answers"),
+    )
+
+
+def test_a_transient_message_of_0_9_1_has_qos_0() -> None:
+    bench = ClientBench()
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("a", qos=2)
+    channel_of(bench).publish("amq.topic", "a", b"x")
+    assert [each.qos for each in reader.messages()] == [0]
+
+
+def test_keys_that_are_no_topics_go_to_the_dead_letters() -> None:
+    bench = ClientBench()
+    bench.host.declare_queue("dead")
+    bench.policy("^mqtt-", {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"})
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("#", qos=1)
+    channel = channel_of(bench)
+    for key in ("a.#", "", "x+", "good"):
+        channel.publish("amq.topic", key, b"x", BasicProperties(delivery_mode=2))
+    assert [each.topic for each in reader.messages()] == ["good"]
+    assert bench.queue("dead").ready == 3
+
+
+def test_a_queue_can_be_bound_by_others() -> None:
+    bench = ClientBench()
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("a", qos=2)
+    bench.host.bind(bench.host.exchange("amq.direct"), bench.queue("mqtt-subscription-readerqos1"), "b.c")
+    channel_of(bench).publish("amq.direct", "b.c", b"x", BasicProperties(delivery_mode=2))
+    (found,) = reader.messages()
+    assert (found.topic, found.payload, found.qos) == ("b/c", b"x", 1)
+
+
+def test_facts_for_operators() -> None:
+    bench = ClientBench()
+    peer = Peer(bench, 4).connect("d1")
+    peer.subscribe("a", qos=1)
+    peer.publish("a", b"x", qos=1)
+    facts = peer.front.facts()
+    assert facts is not None
+    assert (facts.protocol, facts.user, facts.container_id) == ("MQTT 3.1.1", "guest", "d1")
+    assert facts.client_properties["client_id"] == "d1"
+    peer.taken(Publish)
+    (channel,) = peer.front.channel_facts()
+    assert (channel.published, channel.confirmed, channel.delivered, channel.unsettled) == (1, 1, 1, 1)
+    assert [tag for tag, _ in peer.front.unsettled(1)] == [1]
+    (consumer,) = bench.queue("mqtt-subscription-d1qos1").consumers
+    assert consumer.facts().tag == "d1"

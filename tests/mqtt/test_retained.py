@@ -1,0 +1,145 @@
+"""Retained messages: kept, found by wildcards, expired, deleted, and there again after a restart."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leveret.protocols.mqtt.broker.retained import retained_of
+from leveret.protocols.mqtt.broker.topics import matches
+from leveret.protocols.mqtt.codec import reason_codes as r
+from tests.harness.bench import ClientBench, CoreBench, StoredBench
+from tests.mqtt.peer import Peer
+
+
+def topics(peer: Peer) -> set[str]:
+    return {each.topic for each in peer.messages()}
+
+
+def test_a_new_subscription_gets_the_last_retained_message() -> None:
+    bench = ClientBench()
+    peer = Peer(bench).connect("me")
+    peer.publish("a/b", b"1", retain=True)
+    peer.publish("a/b", b"2", qos=1, retain=True)
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("a/+", qos=2)
+    (found,) = reader.messages()
+    assert (found.topic, found.payload, found.qos, found.retain) == ("a/b", b"2", 1, True)
+    peer.publish("a/b", b"3", retain=True)
+    (found,) = reader.messages()
+    assert (found.payload, found.retain) == (b"3", False)
+
+
+def test_retain_as_published_keeps_the_flag() -> None:
+    bench = ClientBench()
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("a", retain_as_published=True)
+    peer = Peer(bench).connect("me")
+    peer.publish("a", b"1", retain=True)
+    peer.publish("a", b"2")
+    assert [each.retain for each in reader.messages()] == [True, False]
+
+
+def test_an_empty_payload_deletes() -> None:
+    bench = ClientBench()
+    peer = Peer(bench).connect("me")
+    peer.publish("a", b"1", retain=True)
+    peer.publish("a", b"", retain=True)
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("#")
+    assert reader.messages() == []
+    assert retained_of(bench.host).count == 0
+
+
+@pytest.mark.parametrize(("handling", "first", "again"), [(0, 1, 1), (1, 1, 0), (2, 0, 0)])
+def test_retain_handling(handling: int, first: int, again: int) -> None:
+    bench = ClientBench()
+    Peer(bench).connect("me").publish("a", b"1", retain=True)
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("a", retain_handling=handling)
+    assert len(reader.messages()) == first
+    reader.subscribe("a", retain_handling=handling)
+    assert len(reader.messages()) == again
+
+
+def test_a_retained_message_expires_and_tells_what_is_left() -> None:
+    bench = ClientBench()
+    Peer(bench).connect("me").publish("a", b"1", retain=True, message_expiry_interval=10)
+    bench.advance(4)
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("a")
+    (found,) = reader.messages()
+    assert found.properties.message_expiry_interval == 6
+    bench.advance(7)
+    reader.subscribe("a")
+    assert reader.messages() == []
+    assert retained_of(bench.host).count == 0
+
+
+def test_wildcards_at_the_beginning_do_not_match_topics_of_the_server() -> None:
+    bench = ClientBench()
+    peer = Peer(bench).connect("me")
+    for topic in ("$SYS/a", "a/b"):
+        peer.publish(topic, b"1", retain=True)
+    reader = Peer(bench).connect("reader")
+    for topic_filter in ("#", "+/a", "+/b"):
+        reader.subscribe(topic_filter)
+    assert topics(reader) == {"a/b"}
+    reader.subscribe("$SYS/#")
+    assert topics(reader) == {"$SYS/a"}
+    peer.publish("$SYS/a", b"2")
+    assert [each.topic for each in reader.messages()] == ["$SYS/a"]
+
+
+def test_there_are_no_more_than_allowed() -> None:
+    bench = ClientBench("[protocols.mqtt]\nretained_max = 1\nretained_size_max = 4")
+    peer = Peer(bench).connect("me")
+    peer.publish("a", b"1", qos=1, retain=True)
+    for topic, payload in (("b", b"1"), ("a", b"12345")):
+        answer = peer.publish(topic, payload, qos=1, retain=True)
+        assert answer is not None
+        assert answer.reason_code == r.QUOTA_EXCEEDED
+    answer = peer.publish("a", b"2", qos=1, retain=True)
+    assert answer is not None
+    assert answer.reason_code == r.NO_MATCHING_SUBSCRIBERS
+    assert retained_of(bench.host).get("b") is None
+
+
+def test_they_outlive_the_node() -> None:
+    bench = StoredBench()
+    peer = Peer(bench).connect("me")
+    peer.publish("a/b", b"1", qos=1, retain=True, content_type="text/plain")
+    peer.publish("a/c", b"2", qos=1, retain=True)
+    peer.publish("a/c", b"", qos=1, retain=True)
+    peer.publish("a/d", b"3", qos=1, retain=True, message_expiry_interval=5)
+    after = bench.again()
+    after.advance(6)
+    reader = Peer(after).connect("reader")
+    reader.subscribe("a/#")
+    (found,) = reader.messages()
+    assert (found.topic, found.payload, found.properties.content_type) == ("a/b", b"1", "text/plain")
+
+
+LEVELS = st.sampled_from(["a", "b", "", "$x"])
+TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(bool)
+FILTERS = st.builds(
+    lambda levels, rest: "/".join([*levels, *(["#"] if rest or not levels else [])]),
+    st.lists(st.sampled_from(["a", "b", "", "$x", "+"]), max_size=4),
+    st.booleans(),
+).filter(bool)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sets(TOPICS, max_size=8), FILTERS)
+def test_the_tree_finds_what_the_filter_matches(known: set[str], topic_filter: str) -> None:
+    retained = retained_of(CoreBench().host)
+    for topic in known:
+        retained.retain(topic, b"\0\0\0", b"x", None, 100)
+    levels = topic_filter.split("/")
+    expected = {topic for topic in known if matches(levels, topic.split("/"))}
+    assert {each.topic for each in retained.matching(levels)} == expected
+    for topic in known:
+        assert retained.delete(topic)
+    assert list(retained) == []
+    assert retained.matching(["#"]) == []
