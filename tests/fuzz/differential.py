@@ -12,10 +12,15 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
+import attrs
 import pamqp.decode
 import pika.data
 import pika.spec
 import proton
+from paho.mqtt import _packet as paho
+from paho.mqtt import properties as properties_paho
+from paho.mqtt.enums import MQTTProtocolVersion
+from paho.mqtt.reasoncodes import ReasonCode
 from pamqp.commands import INDEX_MAPPING
 
 from leveret.protocols.amqp091.codec.fields import AmqpError as AmqpError091
@@ -25,9 +30,34 @@ from leveret.protocols.amqp10.codec import reading as reading10
 from leveret.protocols.amqp10.codec import writing as writing10
 from leveret.protocols.amqp10.codec.errors import AmqpError as AmqpError10
 from leveret.protocols.amqp10.codec.types import Array, Decimal32, Decimal64, Decimal128, Described, Key
+from leveret.protocols.mqtt.codec.errors import MqttError
+from leveret.protocols.mqtt.codec.packets import (
+    Ack,
+    ConnAck,
+    Disconnect,
+    Publish,
+    SubAck,
+    UnsubAck,
+    decode_packet,
+)
+from leveret.protocols.mqtt.codec.properties import (
+    CONNACK,
+    DISCONNECT,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SEVERAL,
+    SUBACK,
+    UNSUBACK,
+    Properties,
+)
+from leveret.protocols.mqtt.codec.values import variable_at
 from tests.amqp091 import samples as samples091
 from tests.amqp10 import samples as samples10
 from tests.fuzz.targets import Fault, Target
+from tests.mqtt import samples as samples_mqtt
 
 YEARS_MAX: Final = 253_402_300_799  # seconds until the year 10000, which datetime cannot tell
 
@@ -178,13 +208,90 @@ def is_shared(value: object) -> bool:
     return all(map(is_shared, value)) if isinstance(value, list) else not isinstance(value, Key)
 
 
+def packet_with_paho(octets: bytes) -> None:
+    """What a server sends is read by paho as the same packet. The first byte is the packet's, the second says the
+    version, and the rest is the body."""
+    if len(octets) < 2 or octets[0] >> 4 not in PAHO:
+        return
+    version = 4 + octets[1] % 2
+    try:
+        ours = decode_packet(octets[0], octets[2:], version, from_client=False)
+    except MqttError:
+        return
+    written = ours.encode(version)
+    body = written[variable_at(written, 1, len(written))[1] :]
+    theirs = PAHO[ours.kind](written[0], body, MQTTProtocolVersion(version))
+    for name, value in words_of(ours).items():
+        found = getattr(theirs, OF_PAHO.get(name, name))
+        agree(value, words_of_paho(found, name), f"paho, as {type(ours).__name__}.{name},")
+    known = getattr(theirs, "properties", None)
+    agree(set_in(ours.properties), {} if known is None else set_in_paho(known), "paho, as properties,")
+
+
+def words_of(packet: Publish | ConnAck | Ack | SubAck | UnsubAck | Disconnect) -> dict[str, object]:
+    """Return what paho has of a packet besides properties. It reads no reason code where none was sent."""
+    fields = attrs.asdict(packet, recurse=False)
+    fields.pop("properties")
+    fields.pop("kind", None)
+    if isinstance(packet, Disconnect):
+        fields = {"reason_code": packet.reason_code} if packet.reason_code else {}
+    if isinstance(packet, UnsubAck) and not packet.reason_codes:
+        del fields["reason_codes"]
+    return fields
+
+
+def words_of_paho(value: object, name: str) -> object:
+    if isinstance(value, ReasonCode):
+        return value.value
+    if isinstance(value, list):
+        return [words_of_paho(each, name) for each in value]
+    return bool(value) if name == "session_present" else value
+
+
+def set_in(properties: Properties) -> dict[str, object]:
+    """Return the properties that are there, by paho's names."""
+    found = {
+        of_paho(name): value for name, value in attrs.asdict(properties).items() if value not in (None, ())
+    }
+    return dict(sorted(found.items()))
+
+
+def of_paho(name: str) -> str:
+    words = name.removesuffix("s").replace("propertie", "property") if name in SEVERAL else name
+    return words.replace("_", " ").title().replace("Qos", "QoS").replace(" ", "")
+
+
+def set_in_paho(properties: properties_paho.Properties) -> dict[str, object]:
+    names = (name.replace(" ", "") for name in properties.names)
+    return dict(sorted((name, getattr(properties, name)) for name in names if hasattr(properties, name)))
+
+
+PAHO: Final[dict[int, Callable[..., object]]] = {
+    CONNACK: paho.decode_connack,
+    PUBLISH: paho.decode_publish,
+    PUBACK: paho.decode_puback,
+    PUBREC: paho.decode_pubrec,
+    PUBREL: paho.decode_pubrel,
+    PUBCOMP: paho.decode_pubcomp,
+    SUBACK: paho.decode_suback,
+    UNSUBACK: paho.decode_unsuback,
+    DISCONNECT: paho.decode_disconnect,
+}
+OF_PAHO: Final = {"packet_id": "mid", "reason_code": "reason", "session_present": "flags"}
+
 TABLES: Final = tuple(encode_table({"k": value}) for value, _ in samples091.VALUES)
 METHODS: Final = tuple(octets for _, octets in samples091.METHODS)
 VALUES: Final = tuple(octets for _, octets in samples10.VALUES)
+PACKETS: Final = tuple(
+    bytes((each.octets[0], each.version - 4)) + each.octets[2:]
+    for each in samples_mqtt.SAMPLES
+    if each.packet.kind in PAHO
+)
 
 TARGETS: Final[dict[str, Target]] = {
     "091-table-pamqp": Target(table_with_pamqp, TABLES),
     "091-table-pika": Target(table_with_pika, TABLES),
     "091-method-pamqp": Target(method_with_pamqp, METHODS),
     "10-value-proton": Target(value_with_proton, VALUES),
+    "mqtt-packet-paho": Target(packet_with_paho, PACKETS),
 }

@@ -38,6 +38,11 @@ from leveret.protocols.amqp10.codec import reading as reading10
 from leveret.protocols.amqp10.codec import sections, wire
 from leveret.protocols.amqp10.codec import writing as writing10
 from leveret.protocols.amqp10.codec.errors import AmqpError as AmqpError10
+from leveret.protocols.mqtt.codec.errors import MqttError
+from leveret.protocols.mqtt.codec.packets import AnyPacket, Connect, Publish, decode_packet
+from leveret.protocols.mqtt.codec.reader import AckRun, PublishRun
+from leveret.protocols.mqtt.codec.reader import Reader as ReaderMqtt
+from leveret.protocols.mqtt.codec.values import encode_variable
 from leveret.selectors.erlang_term import compile_term
 from leveret.selectors.parser import Selector, compile_selector
 from leveret.selectors.sql_filter import compile_sql
@@ -51,6 +56,7 @@ from tests.amqp10 import attack as attack10
 from tests.amqp10 import conversation as conversation10
 from tests.amqp10 import samples as samples10
 from tests.harness.attack import Attack
+from tests.mqtt import samples as samples_mqtt
 
 NAME_MAX: Final = 255  # bytes of the name of a queue
 READ_MAX: Final = 4096  # bytes of one attack: its time grows with them
@@ -189,6 +195,56 @@ def header010(octets: bytes) -> None:
     with suppress(values010.MalformedError):
         encoding010.envelope_of(octets)
         encoding010.ENCODING.read(octets)
+
+
+# MQTT.
+
+
+def packets_mqtt(octets: bytes) -> None:
+    """The bytes that come after a CONNECT, or from the first one on.
+
+    The first byte says which version and whose, the second how many bytes are read at once: in one piece and in many
+    they are the same packets and the same error, and so are those packets written and read again.
+    """
+    if len(octets) < 2:
+        return
+    version, from_client, size = (0, 4, 5)[octets[0] % 3], octets[0] < 128, octets[1] + 1
+    said = octets[2:READ_MAX]
+    pieces = [said[at : at + size] for at in range(0, len(said), size)]
+    read, error, reader_version = taken_mqtt([said], version, from_client)
+    same((read, error, reader_version), taken_mqtt(pieces, version, from_client), "packets, in pieces")
+    written = b"".join(packet.encode(reader_version) for packet in read)
+    again, _, _ = taken_mqtt([written], version, from_client)
+    same(read, again, "packets, written and read again")
+
+
+def taken_mqtt(
+    pieces: list[bytes], version: int, from_client: bool
+) -> tuple[list[AnyPacket], tuple[int, str] | None, int]:
+    """Return the packets, how reading them ended, and the version that a CONNECT said."""
+    reader, found = ReaderMqtt(READ_MAX, from_client, version), []
+    try:
+        for piece in pieces:
+            reader.push(piece)
+            while (packet := reader.take()) is not None:
+                found += packet.packets() if isinstance(packet, PublishRun | AckRun) else [packet]
+    except MqttError as error:
+        return found, (error.reason_code, error.text), reader.version
+    return found, None, reader.version
+
+
+def publish_mqtt(octets: bytes) -> None:
+    """A PUBLISH, read in a run and by itself. The first byte is its own, but for the version in the highest bit."""
+    if not octets:
+        return
+    first, version, body = 0x30 | octets[0] & 0x0F, 4 + (octets[0] >> 7), octets[1 : READ_MAX - 8]
+    read, error, _ = taken_mqtt([bytes((first,)) + encode_variable(len(body)) + body], version, True)
+    try:
+        alone = decode_packet(first, body, version, True)
+    except MqttError as refused:
+        same((read, error), ([], (refused.reason_code, refused.text)), "a refused PUBLISH")
+    else:
+        same((read, error), ([alone], None), "a PUBLISH, in a run and by itself")
 
 
 # The store.
@@ -401,6 +457,16 @@ MAPS: Final = (
     ),
     writing010.encode_map({}),
 )
+PACKETS_MQTT: Final = tuple(
+    bytes((0 if isinstance(each.packet, Connect) else each.version - 3 + 129 * (not each.from_client), 255))
+    + each.octets
+    for each in samples_mqtt.SAMPLES
+)
+PUBLISHES_MQTT: Final = tuple(
+    bytes((each.octets[0] & 0x0F | (each.version - 4) << 7,)) + each.octets[2:]
+    for each in samples_mqtt.SAMPLES
+    if isinstance(each.packet, Publish)
+)
 CHUNKS: Final = tuple(
     chunk.pack(entries_of(*messages)).entries[: -chunk.CHECKSUM.size]
     for messages in ((), MESSAGES, MESSAGES * 9)
@@ -442,6 +508,8 @@ TARGETS: Final[dict[str, Target]] = {
         conversations(attack010.transcript(), len(attack010.STATES)),
         is_slow=True,
     ),
+    "mqtt-packets": Target(packets_mqtt, PACKETS_MQTT),
+    "mqtt-publish": Target(publish_mqtt, PUBLISHES_MQTT),
     "chunk": Target(chunk_entries, CHUNKS),
     "block": Target(blocks, BLOCKS),
     "json-value": Target(json_values, JSON_SAMPLES),

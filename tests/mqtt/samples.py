@@ -1,13 +1,15 @@
-"""Packets of MQTT with their bytes, written by hand from the specification."""
+"""Packets of MQTT with their bytes, written by hand from the specification, and Hypothesis' idea of the same."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import attrs
+from hypothesis import strategies as st
 
 from leveret.protocols.mqtt.codec import packets as p
 from leveret.protocols.mqtt.codec import properties as of
+from leveret.protocols.mqtt.codec import reason_codes as codes
 from leveret.protocols.mqtt.codec.properties import Properties
 
 
@@ -112,3 +114,135 @@ SAMPLES: Final = (
         "f0 0a 18 08 15 0001 6d 16 0001 64",
     ),
 )  # fmt: skip
+
+
+# Hypothesis' idea of the same.
+
+TEXTS: Final = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+LEVELS: Final = st.text(st.sampled_from("abc$é/ \ufeff"), max_size=8)
+TOPICS: Final = LEVELS.filter(bool) | TEXTS.map(lambda text: text.replace("+", "").replace("#", "")).filter(
+    bool
+)
+FILTERS: Final = (
+    st.lists(LEVELS.map(lambda text: text.replace("$", "")) | st.just("+"), min_size=1, max_size=4)
+    .map("/".join)
+    .filter(bool)
+    | st.just("#")
+    | st.just("a/#")
+)
+SHORTS: Final = st.integers(0, 65535)
+IDS: Final = st.integers(1, 65535)
+QOS: Final = st.integers(0, 2)
+BYTES: Final = st.binary(max_size=40)
+
+VALUES: Final[dict[object, st.SearchStrategy[object]]] = {
+    of.byte_at: st.integers(0, 1),
+    of.two_bytes_at: IDS,
+    of.four_bytes_at: st.integers(1, 2**32 - 1),
+    of.string_at: TEXTS,
+    of.binary_at: BYTES,
+}
+
+
+@st.composite
+def properties_of(draw: st.DrawFn, kind: int, from_client: bool = True) -> Properties:
+    """Any properties that a packet of this kind may have."""
+    made: dict[str, object] = {}
+    for _, name, read, kinds, _ in of.TABLE:
+        if kind not in kinds or not draw(st.booleans()):
+            continue
+        if name == "user_properties":
+            made[name] = tuple(draw(st.lists(st.tuples(TEXTS, TEXTS), max_size=3)))
+        elif name == "subscription_identifiers":
+            most = 1 if kind == of.SUBSCRIBE else 0 if from_client else 3
+            made[name] = tuple(draw(st.lists(st.integers(1, 268_435_455), max_size=most)))
+        elif name == "response_topic":
+            made[name] = draw(TOPICS)
+        else:
+            made[name] = draw(VALUES[read])
+    if "authentication_method" not in made:
+        made.pop("authentication_data", None)
+    if kind == of.DISCONNECT:
+        made.pop("session_expiry_interval" if not from_client else "server_reference", None)
+    return Properties(**made)  # type: ignore[arg-type]
+
+
+@st.composite
+def messages(draw: st.DrawFn, version: int, from_client: bool = True) -> p.Publish:
+    qos = draw(QOS)
+    properties = (
+        draw(properties_of(of.PUBLISH, from_client)) if version == 5 and draw(st.booleans()) else of.NONE
+    )
+    topic = draw(st.just("") | TOPICS) if properties.topic_alias else draw(TOPICS)
+    flags = draw(st.booleans()), bool(qos) and draw(st.booleans())
+    return p.Publish(topic, draw(BYTES), qos, *flags, draw(IDS) if qos else 0, properties)
+
+
+@st.composite
+def wills(draw: st.DrawFn, version: int) -> p.Will:
+    properties = draw(properties_of(of.WILL)) if version == 5 else of.NONE
+    return p.Will(draw(TOPICS), draw(BYTES), draw(QOS), draw(st.booleans()), properties)
+
+
+@st.composite
+def connects(draw: st.DrawFn, version: int) -> p.Connect:
+    name = draw(st.none() | TEXTS)
+    password = draw(st.none() | BYTES) if version == 5 or name is not None else None
+    properties = draw(properties_of(of.CONNECT)) if version == 5 else of.NONE
+    will = draw(st.none() | wills(version))
+    return p.Connect(
+        version, draw(TEXTS), draw(st.booleans()), draw(SHORTS), name, password, will, properties
+    )
+
+
+@st.composite
+def subscriptions(draw: st.DrawFn, version: int) -> p.Subscription:
+    topic_filter, qos = draw(FILTERS), draw(QOS)
+    if version == 4:
+        return p.Subscription(topic_filter, qos)
+    if draw(st.booleans()):
+        return p.Subscription(f"$share/group/{topic_filter}", qos, False, draw(st.booleans()), draw(QOS))
+    return p.Subscription(topic_filter, qos, draw(st.booleans()), draw(st.booleans()), draw(QOS))
+
+
+@st.composite
+def others(draw: st.DrawFn, version: int, from_client: bool) -> p.AnyPacket:
+    """Any packet but CONNECT and PUBLISH that this side may send in this version."""
+    kinds = (p.OF_CLIENTS if from_client else p.OF_SERVERS) - {of.CONNECT, of.PUBLISH}
+    kinds -= {of.AUTH} if version == 4 else set()
+    kinds -= {of.DISCONNECT} if version == 4 and not from_client else set()
+    kind = draw(st.sampled_from(sorted(kinds)))
+    properties = draw(properties_of(kind, from_client)) if version == 5 else of.NONE
+    if kind == of.CONNACK:
+        code = draw(st.sampled_from(sorted(codes.OF_CONNACK if version == 5 else p.REASONS_OF_RETURN_CODES)))
+        return p.ConnAck(code, not code and draw(st.booleans()), properties)
+    if kind in p.REASONS and kind < of.SUBSCRIBE:
+        code = draw(st.sampled_from(sorted(p.REASONS[kind]))) if version == 5 else 0
+        return p.Ack(kind, draw(IDS), code, properties)
+    if kind == of.SUBSCRIBE:
+        several = draw(st.lists(subscriptions(version), min_size=1, max_size=3))
+        return p.Subscribe(draw(IDS), tuple(several), properties)
+    if kind == of.SUBACK:
+        allowed = codes.OF_SUBACK if version == 5 else codes.OF_SUBACK_311
+        return p.SubAck(draw(IDS), tuple(draw(reasons(allowed))), properties)
+    if kind == of.UNSUBSCRIBE:
+        return p.Unsubscribe(draw(IDS), tuple(draw(st.lists(FILTERS, min_size=1, max_size=3))), properties)
+    if kind == of.UNSUBACK:
+        return p.UnsubAck(
+            draw(IDS), tuple(draw(reasons(codes.OF_UNSUBACK))) if version == 5 else (), properties
+        )
+    if kind == of.DISCONNECT:
+        allowed = codes.OF_CLIENTS_DISCONNECT if from_client else codes.OF_SERVERS_DISCONNECT
+        return p.Disconnect(draw(st.sampled_from(sorted(allowed))) if version == 5 else 0, properties)
+    if kind == of.AUTH:
+        return p.Auth(draw(st.sampled_from(sorted(codes.OF_AUTH))), properties)
+    return p.PingReq() if kind == of.PINGREQ else p.PingResp()
+
+
+def reasons(allowed: frozenset[int]) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.sampled_from(sorted(allowed)), min_size=1, max_size=4)
+
+
+def packets_of(version: int, from_client: bool) -> st.SearchStrategy[p.AnyPacket]:
+    """Any packet but CONNECT that this side may send in this version."""
+    return messages(version, from_client) | others(version, from_client)

@@ -148,7 +148,8 @@ class Connect:
             version, client_id, bool(flags & CLEAN_START), keep_alive, user_name, password, will, properties
         )
 
-    def encode(self, version: int) -> bytes:
+    def encode(self, version: int = 0) -> bytes:
+        """Return the packet, in its own version."""
         will = self.will
         flags = CLEAN_START if self.clean_start else 0
         if self.user_name is not None:
@@ -158,12 +159,12 @@ class Connect:
         if will is not None:
             flags |= WILL_FLAG | will.qos << 3 | (WILL_RETAIN if will.retain else 0)
         parts = [
-            encode_string(NAME) + bytes((version, flags)) + encode_two_bytes(self.keep_alive),
-            _encoded_properties(self.properties, version),
+            encode_string(NAME) + bytes((self.version, flags)) + encode_two_bytes(self.keep_alive),
+            _encoded_properties(self.properties, self.version),
             encode_string(self.client_id),
         ]
         if will is not None:
-            parts.append(_encoded_properties(will.properties, version))
+            parts.append(_encoded_properties(will.properties, self.version))
             parts.append(encode_string(will.topic) + encode_binary(will.payload))
         if self.user_name is not None:
             parts.append(encode_string(self.user_name))

@@ -15,6 +15,8 @@ joined once a packet is whole; the payload of a large PUBLISH is joined directly
 
 from typing import ClassVar, Final, TypeAlias
 
+from mypy_extensions import i64
+
 from leveret.protocols.mqtt.codec.errors import MalformedError, MqttError, ProtocolError
 from leveret.protocols.mqtt.codec.packets import (
     DUP,
@@ -176,7 +178,7 @@ class Reader:
             if body_at:
                 self._at = end
                 self._needed = 1
-                return self._decode(first, data[body_at:end])
+                return self._decode(data, at, body_at, end)
 
     def _join(self) -> None:
         """Join what is left with what came behind it."""
@@ -211,8 +213,6 @@ class Reader:
             shift += 7
             if shift > 21:
                 raise MalformedError("the size of a packet has more than four bytes")
-        if shift and not byte and self.version == MQTT_5:
-            raise MalformedError("the size of a packet is longer than necessary")
         after = body_at + size
         if after - at > self.packet_size_max:
             raise MqttError(PACKET_TOO_LARGE, f"a packet of {after - at} bytes is larger than allowed")
@@ -221,27 +221,34 @@ class Reader:
             return 0, 0
         return body_at, after
 
-    def _decode(self, first: int, body: bytes) -> Taken:
+    def _decode(self, data: bytes, at: int, body_at: int, end: int) -> Taken:
+        """Return the packet at `at`, whose body is `data[body_at:end]`."""
+        first, body = data[at], data[body_at:end]
         if first >> 4 == CONNECT:
             self.version = level_at(body)[0]
+        if self.version == MQTT_5 and body_at - at > 2 and not data[body_at - 1]:
+            raise MalformedError("the size of a packet is longer than necessary")
         packet = decode_packet(first, body, self.version, self._from_client)
         return run_of(packet) if isinstance(packet, Publish) else packet
 
     def _ack_run(self, first: int) -> AckRun | None:
         """Return the acknowledgements with this first byte that are whole and have no reason code, or None."""
-        data, at = self._data, self._at
-        end = len(data) - 3
+        data = self._data
+        at: i64 = self._at
+        end: i64 = len(data) - 3
         packet_ids: list[int] = []
         while at < end and data[at] == first and data[at + 1] == 2 and len(packet_ids) < RUN_MAX:
-            packet_id = data[at + 2] << 8 | data[at + 3]
+            upper: i64 = data[at + 2]
+            lower: i64 = data[at + 3]
+            packet_id = upper << 8 | lower
             if not packet_id:
                 break
-            packet_ids.append(packet_id)
+            packet_ids.append(int(packet_id))
             at += 4
         if not packet_ids:
             return None
         check_first(first, self._from_client)
-        self._at = at
+        self._at = int(at)
         self._needed = 1
         return AckRun(first >> 4, packet_ids)
 
@@ -252,24 +259,28 @@ class Reader:
         qos = flags >> 1 & 3
         if qos == 3 or (flags & DUP and not qos):
             return None
-        data, at = self._data, self._at
-        end = len(data)
-        size_max = self.packet_size_max
+        data = self._data
+        at: i64 = self._at
+        end: i64 = len(data)
+        size_max: i64 = self.packet_size_max
         has_properties = self.version == MQTT_5
         known_topics = self._topics
         run = PublishRun(flags)
         topics, several, payloads, packet_ids = run.topics, run.properties, run.payloads, run.packet_ids
         properties = NONE
-        count = packet_id = 0
+        packet_id: i64 = 0
+        count = 0
         while at + 4 < end and data[at] == first and count < RUN_MAX:
-            size = data[at + 1]
+            size: i64 = data[at + 1]
             body = at + 2
             if size > 0x7F:
-                if data[at + 2] < 0x80:
-                    size = (size & 0x7F) | data[at + 2] << 7
+                second: i64 = data[at + 2]
+                third: i64 = data[at + 3]
+                if second < 0x80:
+                    size = (size & 0x7F) | second << 7
                     body = at + 3
-                elif data[at + 3] < 0x80:
-                    size = (size & 0x7F) | (data[at + 2] & 0x7F) << 7 | data[at + 3] << 14
+                elif third < 0x80:
+                    size = (size & 0x7F) | (second & 0x7F) << 7 | third << 14
                     body = at + 4
                 else:
                     break  # larger than 2 MiB
@@ -278,7 +289,9 @@ class Reader:
             after = body + size
             if after > end or size < 2 or after - at > size_max:
                 break
-            payload_at = body + 2 + (data[body] << 8 | data[body + 1])
+            upper: i64 = data[body]
+            lower: i64 = data[body + 1]
+            payload_at = body + 2 + (upper << 8 | lower)
             if payload_at > after:
                 break
             octets = data[body + 2 : payload_at]
@@ -290,7 +303,9 @@ class Reader:
             if qos:
                 if payload_at + 2 > after:
                     break
-                packet_id = data[payload_at] << 8 | data[payload_at + 1]
+                upper = data[payload_at]
+                lower = data[payload_at + 1]
+                packet_id = upper << 8 | lower
                 payload_at += 2
                 if not packet_id:
                     break
@@ -298,10 +313,11 @@ class Reader:
                 if payload_at >= after:
                     break
                 if data[payload_at]:
-                    found = self._properties_at(data, payload_at, after)
+                    found = self._properties_at(data, int(payload_at), int(after))
                     if found is None:
                         break
-                    properties, payload_at = found
+                    properties = found[0]
+                    payload_at = found[1]
                 else:
                     properties = NONE
                     payload_at += 1
@@ -313,12 +329,12 @@ class Reader:
             several.append(properties)
             payloads.append(data[payload_at:after])
             if qos:
-                packet_ids.append(packet_id)
+                packet_ids.append(int(packet_id))
             at = after
             count += 1
         if not count:
             return None
-        self._at = at
+        self._at = int(at)
         self._needed = 1
         return run
 
