@@ -482,6 +482,7 @@ class Session:
         if served is not None:
             self.detach()
             served.wire.fail(MqttError(code, why))
+            served.wake()  # the node sees that it has ended
 
     def disconnect_slow(self, why: str) -> None:
         self.disconnect(r.QUOTA_EXCEEDED, why)

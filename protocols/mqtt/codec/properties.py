@@ -52,7 +52,7 @@ KIND_NAMES: Final = (
 PropertyValue: TypeAlias = int | str | bytes | tuple[str, str]
 
 
-@attrs.define
+@attrs.define(repr=False)
 class Properties:
     """The properties of a packet or a will; what was not sent is None, or an empty tuple. Treat one as immutable: those
     that were read may be shared by many packets.
@@ -70,7 +70,7 @@ class Properties:
     assigned_client_identifier: str | None = None
     server_keep_alive: int | None = None
     authentication_method: str | None = None
-    authentication_data: bytes | None = attrs.field(default=None, repr=False)
+    authentication_data: bytes | None = None
     request_problem_information: int | None = None
     will_delay_interval: int | None = None
     request_response_information: int | None = None
@@ -88,9 +88,20 @@ class Properties:
     subscription_identifier_available: int | None = None
     shared_subscription_available: int | None = None
 
+    def __repr__(self) -> str:
+        """Return the properties that are there, and nothing of a secret."""
+        found = ((name, getattr(self, name)) for _, name, *_ in TABLE)
+        said = ", ".join(
+            f"{name}={'***' if name == SECRET else repr(value)}"
+            for name, value in found
+            if value not in (None, ())
+        )
+        return f"Properties({said})"
+
 
 NONE: Final = Properties()  # of a packet without properties
 
+SECRET: Final = "authentication_data"
 SEVERAL: Final = frozenset(
     ("subscription_identifiers", "user_properties")
 )  # may be in a packet more than once
