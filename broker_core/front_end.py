@@ -225,6 +225,7 @@ class Protocol:
     `queue_arguments` are rows of the arguments of queues that the protocol translates into the core's; `sections()`
     returns rows of everything else that its clients can ask for by name, for the documentation. `remote_ends()` returns
     what makes the ends of transfers on brokers that speak it; it is called when the first transfer is set up.
+    `subprotocols` are the names by which clients ask for it when they open a WebSocket (RFC 6455, section 1.9).
     """
 
     name: str
@@ -241,6 +242,7 @@ class Protocol:
     remote_ends: Callable[[], object] | None = None
     relatives: tuple[bytes, ...] = ()
     settings: type[Record] | None = None
+    subprotocols: tuple[str, ...] = ()
 
     def kinship(self, data: bytes) -> int:
         """Return the length of the longest prefix of other versions that the data begins with; 0 without any."""

@@ -120,7 +120,8 @@ class Handshake:
             self.data += await self._more("during its request for a WebSocket")
         head, end, behind = self.data.partition(websocket.HEAD_END)
         is_here = peer.loopback and not peer.is_unix
-        opening = websocket.opened(head + end, rules.origins, rules.own_name if is_here else None)
+        own_name = rules.own_name if is_here else None
+        opening = websocket.opened(head + end, rules.origins, own_name, rules.subprotocols)
         await _all_sent(line, memoryview(opening.answer))
         if opening.connection is None:
             raise NotAdmitted(f"no WebSocket: {opening.reason}")

@@ -55,6 +55,11 @@ class WebSocketRules:
     own_name: str  # the configured name of the address
     beside_http: bool  # those of one path only; other requests are for HTTP
 
+    @property
+    def subprotocols(self) -> tuple[str, ...]:
+        """The names by which clients may ask for what is in the frames."""
+        return tuple(dict.fromkeys(name for each in self.inside.protocols for name in each.subprotocols))
+
 
 @attrs.frozen
 class RelayRules:

@@ -1,4 +1,4 @@
-"""AMQP over WebSockets: from a request that opens one to a socket that carries a protocol's bytes in binary frames.
+"""WebSockets: from a request that opens one to a socket that carries a protocol's bytes in binary frames.
 
     request ─> opening: Host, Origin, subprotocol ─> 101, and a `WebSocketStream`   or a refusal, and the end
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 PATH: Final = b"/ws"  # beside HTTP; what is below it counts, too
 HEAD_END: Final = b"\r\n\r\n"
 HEAD_MAX: Final = 8192  # bytes of the request that opens a WebSocket
-SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the second is the name in drafts of the binding
 SLICE: Final = 262_144  # bytes in one frame: as many as the node sends at once
 ANSWERS_MAX: Final = 16_384  # bytes of pongs that a peer may leave unread
 READ_MAX: Final = 262_144  # bytes of frames read at once; fewer from a peer whose frames are tiny
@@ -69,8 +68,10 @@ def is_opening(data: bytes) -> bool | None:
     return data.startswith(start) and data[len(start)] in b" /?"
 
 
-def opened(head: bytes, origins: Sequence[str], own_name: str | None) -> Opening:
+def opened(head: bytes, origins: Sequence[str], own_name: str | None, subprotocols: Sequence[str]) -> Opening:
     """Answer the head of a request. `origins` are sites whose pages may connect besides those of the same host.
+
+    `subprotocols` are the names of what is served, in the order in which they are preferred; a client may name none.
 
     `own_name`, for a peer on this machine, is the configured name of the address: any other name that is not local is
     refused then, as a page may have made up a name for this machine (DNS rebinding).
@@ -97,9 +98,11 @@ def opened(head: bytes, origins: Sequence[str], own_name: str | None) -> Opening
             return _refused(
                 handshake, HTTPStatus.FORBIDDEN, f"pages of {origin[:SHOWN_MAX]!r} may not connect"
             )
-    subprotocol = next((each for each in SUBPROTOCOLS if each in request.subprotocols), None)
+    subprotocol = next((each for each in subprotocols if each in request.subprotocols), None)
     if request.subprotocols and subprotocol is None:
-        return _refused(handshake, HTTPStatus.BAD_REQUEST, "the subprotocol here is amqp")
+        return _refused(
+            handshake, HTTPStatus.BAD_REQUEST, f"the subprotocol here is {' or '.join(subprotocols)}"
+        )
     answer = handshake.send(AcceptConnection(subprotocol=subprotocol))
     return Opening(answer, handshake.connection)
 

@@ -24,6 +24,7 @@ from leveret.values import Properties
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 TOPIC = TEXT.filter(lambda text: bool(text) and "+" not in text and "#" not in text)
 NAME = TEXT.filter(bool)
+TEN_YEARS_S = 315_360_000
 MQTT = st.builds(
     p.Properties,
     payload_format_indicator=st.none() | st.sampled_from([0, 1]),
@@ -51,7 +52,8 @@ def test_neutral_properties_say_the_same_and_come_back(properties: p.Properties)
     assert back.content_type == properties.content_type
     assert back.correlation_data == properties.correlation_data
     assert back.response_topic == properties.response_topic
-    assert back.message_expiry_interval == properties.message_expiry_interval
+    expiry_s = properties.message_expiry_interval
+    assert back.message_expiry_interval == (None if expiry_s is None else min(expiry_s, TEN_YEARS_S))
     assert sorted(back.user_properties) == sorted(properties.user_properties)
 
 
@@ -63,9 +65,9 @@ def test_every_protocol_can_show_a_message(properties: p.Properties) -> None:
     for encoding in (AMQP091, AMQP10, AMQP010):
         shown = encoding.read(encoding.write(said))
         assert shown.durable
-        assert shown.content_type == (
-            properties.content_type if encoding is not AMQP091 else shown.content_type
-        )
+        text = properties.content_type
+        if text is not None and text.isascii() and text.isprintable():
+            assert (shown.content_type or "") == text
 
 
 @given(

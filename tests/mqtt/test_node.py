@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pika
 import pytest
+from wsproto.events import AcceptConnection
 
-from leveret.protocols.mqtt.codec.packets import Publish, SubAck, Subscribe, Subscription
+from leveret.protocols.mqtt.codec.packets import Connect, Publish, SubAck, Subscribe, Subscription
 from leveret.protocols.mqtt.codec.properties import Properties
 from leveret.server.node.threaded import ThreadedNode, embedded
 from tests.mqtt.over_socket import SocketClient
+from tests.system.test_websockets import Browser
 
 SERVED = {"listeners": [{"address": "127.0.0.1:0", "protocols": ["amqp091", "mqtt"]}]}
+
+
+def test_mqtt_goes_over_a_websocket() -> None:
+    served = {"listeners": [{"address": "127.0.0.1:0", "protocols": ["mqtt"], "websocket": True}]}
+    with (
+        ThreadedNode(embedded(served)) as node,
+        socket.create_connection((node.host, node.port), 10) as connected,
+    ):
+        browser = Browser(connected, "/mqtt", protocol="mqtt")
+        assert isinstance(browser.answer, AcceptConnection)
+        assert browser.answer.subprotocol == "mqtt"
+        connect = Connect(4, "page", user_name="guest", password=b"guest")
+        assert browser.greeted(connect.encode(4)) == b"\x20\2\0\0"
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ from leveret.protocols.amqp091.machine.greeting import RELATIVES
 from leveret.protocols.shared.broker.ack_timeouts import tagged
 from leveret.protocols.shared.broker.outbox_writer import ServingWriter
 from leveret.protocols.shared.broker.served_connection import RenewableConnection
+from leveret.protocols.shared.broker.subprotocols import AMQP
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Mechanism
 
@@ -271,4 +272,5 @@ PROTOCOL: Final = Protocol(
     sections=sections,
     encoding=lambda: ENCODING,
     remote_ends=remote_ends,
+    subprotocols=AMQP,
 )

@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from leveret.errors import PreconditionFailed
+from leveret.limits import TTL_MAX_MS
 from leveret.message import Encoding, Facts
 from leveret.protocols.mqtt.broker.topics import can_be_topic, key_of, topic_of
 from leveret.protocols.mqtt.codec import properties as p
@@ -88,7 +89,7 @@ class EncodingMqtt(Encoding):
             durable=bool(properties[0] & QOS),
             correlation_id=_id_of(found.correlation_data),
             reply_to=None if topic is None else address_of(topic),
-            ttl_ms=None if expiry_s is None else expiry_s * 1000,
+            ttl_ms=ttl_of(expiry_s),
         )
 
     def write(self, properties: Properties) -> bytes:
@@ -128,12 +129,16 @@ ENCODING: Final = EncodingMqtt()
 
 def facts_of(qos: int, properties: p.Properties) -> Facts:
     """Return the facts for the core."""
-    expiry_s = properties.message_expiry_interval
     return Facts(
         durable=qos > 0,
-        ttl_ms=None if expiry_s is None else expiry_s * 1000,
+        ttl_ms=ttl_of(properties.message_expiry_interval),
         has_headers=bool(properties.user_properties),
     )
+
+
+def ttl_of(expiry_s: int | None) -> int | None:
+    """Return the time to live in ms for a message expiry interval: at most ten years, as in every protocol."""
+    return None if expiry_s is None else min(expiry_s * 1000, TTL_MAX_MS)
 
 
 def expiry_of(ttl_ms: int) -> int:

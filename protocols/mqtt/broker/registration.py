@@ -60,5 +60,6 @@ PROTOCOL: Final = Protocol(
     encoding=encoding,
     restored=restored,
     settings=MqttSettings,
+    subprotocols=("mqtt",),
     prepare=partial(import_module, "leveret.protocols.mqtt.broker.adapter"),
 )
