@@ -65,7 +65,7 @@ def _section(record: type[Record], path: str, known: Key, repeats: bool) -> Iter
     if keys:
         yield "| Key | Accepted | Default | |"
         yield "|---|---|---|---|"
-        yield from (_row(key) for key in keys)
+        yield from (documented_key(key) for key in keys)
         yield ""
     if not repeats and keys:
         yield f"Environment: `{PREFIX}{path.replace('.', '__').upper()}__…`\n"
@@ -80,7 +80,7 @@ def _heading(path: str, known: Key) -> str:
     return f"[{path}]"
 
 
-def _row(key: Key) -> str:
+def documented_key(key: Key) -> str:
     name = "any other" if key.rest else f"`{key.name}`"
     doc = f"{key.doc} *reload*" if key.reload else key.doc
     return f"| {name} | {_cell(key.kind.accepted)} | {_default(key)} | {_cell(doc)} |"

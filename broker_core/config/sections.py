@@ -92,6 +92,9 @@ class LogLevels(Record):
     amqp091: str | None = key(LOG_LEVEL, "AMQP 0-9-1: logins, refused requests.", None, reload=True)
     amqp10: str | None = key(LOG_LEVEL, "AMQP 1.0: logins, refused requests.", None, reload=True)
     amqp010: str | None = key(LOG_LEVEL, "AMQP 0-10: logins, refused requests.", None, reload=True)
+    protocols: str | None = key(
+        LOG_LEVEL, "Protocols without a category of their own: logins, refused requests.", None, reload=True
+    )
     http: str | None = key(LOG_LEVEL, "The control endpoint: logins, changes.", None, reload=True)
     http_client: str | None = key(LOG_LEVEL, "Requests that the node sends.", None, reload=True)
     broker: str | None = key(LOG_LEVEL, "Queues, dead letters, bindings.", None, reload=True)

@@ -16,6 +16,7 @@ CATEGORIES: Final = (
     "amqp091",
     "amqp10",
     "amqp010",
+    "protocols",
     "http",
     "http_client",
     "broker",

@@ -53,7 +53,7 @@ from leveret.security.sasl import Anonymous, External, Pending, Plain
 from leveret.security.sasl import Challenge as SaslChallenge
 from leveret.values import Table
 
-log: Final = logging.getLogger("leveret.mqtt")
+log: Final = logging.getLogger("leveret.protocols")
 
 VERSIONS: Final = {MQTT_311: "MQTT 3.1.1", MQTT_5: "MQTT 5.0"}
 CLIENT_ID_MAX: Final = 255 - len(PREFIX) - len("qos0")  # bytes, as it is in the name of a queue

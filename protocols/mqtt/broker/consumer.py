@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.protocols.mqtt.broker.subscriptions import Group, Match
     from leveret.queues.queue import Queue
 
-log: Final = logging.getLogger("leveret.mqtt")
+log: Final = logging.getLogger("leveret.protocols")
 
 ONE: Final = 1  # byte of room: a single message is taken, however large
 FROM_ELSEWHERE_QOS: Final = 1  # of what reaches the queue by another way than a subscription

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.virtual_host import VirtualHost
 
-log: Final = logging.getLogger("leveret.mqtt")
+log: Final = logging.getLogger("leveret.protocols")
 
 
 def restore(broker: Broker) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.protocols.mqtt.broker.settings import MqttSettings
     from leveret.values import Table
 
-log: Final = logging.getLogger("leveret.mqtt")
+log: Final = logging.getLogger("leveret.protocols")
 
 
 def delay_of(will: Will) -> int:
