@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
     from leveret.client import Client
     from leveret.exchanges.decorator import ExchangeDecorator
-    from leveret.front_end import FrontEndInputs
+    from leveret.front_end import FrontEndInputs, Listing
     from leveret.interceptors.chain import Chain
     from leveret.operations import Operations
     from leveret.queues.pager import Pager
@@ -150,6 +150,8 @@ class Broker(Settling):
         self.decorators: tuple[ExchangeDecorator, ...] = ()  # of exchanges; see `decorate`
         # By the protocol's name: makes the ends of transfers on other brokers.
         self.remote_ends: Mapping[str, Callable[[], object]] = {}
+        # By the protocol's name: returns what operators may list of it.
+        self.listings: Mapping[str, Callable[[], Sequence[Listing]]] = {}
         self.guests = Guests(self)
 
     def intercept(self, interceptors: Chain | None) -> None:

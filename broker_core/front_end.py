@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
     from leveret.outbox import Outbox
     from leveret.security.password_checks import Waiting
+    from leveret.values import Table
+    from leveret.virtual_host import VirtualHost
 
 READ_ALL: Final = 1 << 30
 
@@ -201,6 +203,19 @@ class Dial:
     failed: Callable[[str], None]  # called with the reason if it does not come about
 
 
+@attrs.frozen
+class Listing:
+    """A list of what a protocol keeps in virtual hosts besides queues and messages, for operators: such as sessions.
+
+    `rows` returns a record for each thing in a virtual host; its `name` is the thing's, by which `delete` ends it, and
+    returns whether it was there. Both are called when somebody looks, and raise nothing.
+    """
+
+    name: str  # in paths and titles: a plural in small letters
+    rows: Callable[[VirtualHost], Iterable[Table]]
+    delete: Callable[[VirtualHost, str], bool] | None = None
+
+
 Factory = Callable[["Broker", "Config", "Outbox", Peer, float], FrontEnd]
 
 
@@ -225,6 +240,7 @@ class Protocol:
     `queue_arguments` are rows of the arguments of queues that the protocol translates into the core's; `sections()`
     returns rows of everything else that its clients can ask for by name, for the documentation. `remote_ends()` returns
     what makes the ends of transfers on brokers that speak it; it is called when the first transfer is set up.
+    `listings()` returns what operators may list, and perhaps delete, besides queues and messages.
     `subprotocols` are the names by which clients ask for it when they open a WebSocket (RFC 6455, section 1.9).
     """
 
@@ -243,6 +259,7 @@ class Protocol:
     relatives: tuple[bytes, ...] = ()
     settings: type[Record] | None = None
     subprotocols: tuple[str, ...] = ()
+    listings: Callable[[], Sequence[Listing]] | None = None
 
     def kinship(self, data: bytes) -> int:
         """Return the length of the longest prefix of other versions that the data begins with; 0 without any."""
@@ -262,6 +279,11 @@ def encodings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Enc
 def remote_ends_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], object]]:
     """Return, by the protocol's name, the function that makes the ends of transfers on other brokers."""
     return {each.name: each.remote_ends for each in protocols if each.remote_ends is not None}
+
+
+def listings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Sequence[Listing]]]:
+    """Return, by the protocol's name, the function that returns what operators may list of it."""
+    return {each.name: each.listings for each in protocols if each.listings is not None}
 
 
 class FrontEndInputs(HeldInputs, TypingProtocol):

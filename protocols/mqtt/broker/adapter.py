@@ -24,6 +24,7 @@ from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.outbox import Outbox
 from leveret.protocols.mqtt.broker.answers import Answers
 from leveret.protocols.mqtt.broker.errors import error_of
+from leveret.protocols.mqtt.broker.listings import Measures
 from leveret.protocols.mqtt.broker.publishing import Publishing
 from leveret.protocols.mqtt.broker.registration import NAME
 from leveret.protocols.mqtt.broker.session import PREFIX, Session
@@ -240,6 +241,7 @@ class AdapterMqtt(ServedConnection, Handler):
             log.warning("%s: client '%s': %s", self.peer.name, client_id, failure)
             raise error_of(failure) from None
         self.session = session
+        self.broker.guest(Measures)
         size_max = self.config.message_size_max
         self._publishing = Publishing(self.client, client_id, self.settings, size_max)
         session.attach(self, self.client, connect.will, self.wire.in_flight_max)

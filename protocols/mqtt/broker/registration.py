@@ -6,11 +6,12 @@ first connection, or once a node that serves it has been up for a while.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from leveret.front_end import FrontEnd, Peer, Protocol
+from leveret.front_end import FrontEnd, Listing, Peer, Protocol
 from leveret.protocols.mqtt.broker.settings import MqttSettings
 
 if TYPE_CHECKING:
@@ -51,6 +52,13 @@ def restored(broker: Broker) -> None:
         restore(broker)
 
 
+def listings() -> Sequence[Listing]:
+    """Return what operators may list: sessions and retained messages."""
+    from leveret.protocols.mqtt.broker.listings import LISTINGS
+
+    return LISTINGS
+
+
 PROTOCOL: Final = Protocol(
     name=NAME,
     first_bytes=(b"\x10",),
@@ -61,5 +69,6 @@ PROTOCOL: Final = Protocol(
     restored=restored,
     settings=MqttSettings,
     subprotocols=("mqtt",),
+    listings=listings,
     prepare=partial(import_module, "leveret.protocols.mqtt.broker.adapter"),
 )

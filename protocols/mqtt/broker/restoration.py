@@ -14,6 +14,7 @@ import attrs
 
 from leveret.client import Client
 from leveret.protocols.mqtt.broker import notes
+from leveret.protocols.mqtt.broker.listings import Measures
 from leveret.protocols.mqtt.broker.notes import Noted
 from leveret.protocols.mqtt.broker.records import RETAINED, SESSIONS, ProtocolRecord, records_in
 from leveret.protocols.mqtt.broker.registration import SHARED
@@ -36,6 +37,7 @@ log: Final = logging.getLogger("leveret.protocols")
 
 def restore(broker: Broker) -> None:
     """Restore what all virtual hosts have."""
+    broker.guest(Measures)
     for host in list(broker.hosts()):
         _restore_retained(host)
         for record in records_in(host, SESSIONS):

@@ -192,6 +192,12 @@ class Session:
                 self._will_timer = self.broker.timers.at(now + delay_s, self._publish_will)
         self._expiry = self.broker.timers.at(now + left_s, lambda now: self.end())
 
+    def expires_in(self) -> int | None:
+        """Return the seconds until the session ends; None while it has a connection."""
+        if self._expiry is None or self.served is not None:
+            return None
+        return max(0, round(self._expiry.at - self.broker.now))
+
     def _publish_will(self, now: float) -> None:
         will, self.will = self.will, None
         if will is not None and self.client is not None:
