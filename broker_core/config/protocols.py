@@ -225,6 +225,19 @@ class ProtocolsSettings(Record):
         }
         return ours[name] if name in ours else self.others.get(name, {}).get("enabled", True) is True
 
+    def mechanisms(self) -> dict[str, tuple[str, ...]]:
+        """Return the SASL mechanisms that each protocol's table names, by the protocol's name."""
+        found = {
+            "amqp091": self.amqp091.mechanisms,
+            "amqp10": self.amqp10.mechanisms,
+            "amqp010": self.amqp010.mechanisms,
+        }
+        for name, table in self.others.items():
+            named = table.get("mechanisms")
+            if isinstance(named, list | tuple):
+                found[name] = tuple(each for each in named if isinstance(each, str))
+        return found
+
     def of(self, name: str, record: type[R]) -> R:
         """Return the settings of a protocol that declares them (`Protocol.settings`), with defaults: some 10 us.
 

@@ -488,9 +488,8 @@ def _put_policies(broker: Broker, config: Config) -> None:
 
 def _set_hashing(broker: Broker, config: Config) -> None:
     """Set how passwords are hashed; the SCRAM keys are only kept if a protocol offers SCRAM."""
-    protocols, security = config.protocols, config.security
-    sections = (protocols.amqp091, protocols.amqp10, protocols.amqp010)
-    is_offered = any(Scram.name in each.mechanisms for each in sections)
+    security = config.security
+    is_offered = any(Scram.name in names for names in config.protocols.mechanisms().values())
     iterations = security.scram_iterations if is_offered else None
     broker.access.hashing = attrs.evolve(
         broker.access.hashing, algorithm=security.password_hashing, scram_iterations=iterations
@@ -709,8 +708,8 @@ def mechanism_warnings(config: Config) -> list[str]:
         needed[GSSAPI] = "[kerberos] names a keytab"
     return [
         f"protocols.{protocol}.mechanisms names {name}, which is offered only where {needed[name]}"
-        for protocol in ("amqp091", "amqp10", "amqp010")
-        for name in getattr(config.protocols, protocol).mechanisms
+        for protocol, names in config.protocols.mechanisms().items()
+        for name in names
         if name in needed
     ]
 

@@ -178,7 +178,7 @@ class AdapterMqtt(ServedConnection, Handler):
             data = connect.properties.authentication_data or b""
             return self._stepped(self.answered(self._login.begin, method, data))
         if connect.user_name is None:
-            name = External.name if self.peer.certified is not None else Anonymous.name
+            name = External.name if External.name in self._mechanisms.offered else Anonymous.name
             return self._stepped(self.answered(self._login.begin, name, b""))
         user = self._divided(connect.user_name)[1].encode()
         if b"\0" in user:
