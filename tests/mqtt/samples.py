@@ -31,6 +31,7 @@ def sample(name: str, packet: p.AnyPacket, version: int, octets: str, from_clien
 SAMPLES: Final = (
     sample("connect", p.Connect(4, "c"), 4, "10 0d 0004 4d515454 04 02 0000 0001 63"),
     sample("connect in version 5", p.Connect(5, "c"), 5, "10 0e 0004 4d515454 05 02 0000 00 0001 63"),
+    sample("connect of a bridge", p.Connect(4, "c", is_bridge=True), 4, "10 0d 0004 4d515454 84 02 0000 0001 63"),
     sample(
         "connect with everything",
         p.Connect(

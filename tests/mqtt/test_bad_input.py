@@ -55,6 +55,7 @@ FROM_CLIENT: Final[dict[str, tuple[int, str, int]]] = {
     ),
     "version 3": (0, "10 0d 0004 4d515454 03 02 0000 0001 63", codes.UNSUPPORTED_PROTOCOL_VERSION),
     "version 6": (0, "10 0d 0004 4d515454 06 02 0000 0001 63", codes.UNSUPPORTED_PROTOCOL_VERSION),
+    "a bridge of version 5": (0, "10 0d 0004 4d515454 85 02 0000 0001 63", codes.UNSUPPORTED_PROTOCOL_VERSION),
     "the reserved flag": (0, "10 0d 0004 4d515454 04 03 0000 0001 63", MALFORMED),
     "a will's QoS without a will": (0, "10 0d 0004 4d515454 04 0a 0000 0001 63", MALFORMED),
     "a will's retain without a will": (0, "10 0d 0004 4d515454 04 22 0000 0001 63", MALFORMED),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.protocols.mqtt.codec import reason_codes as r
-from leveret.protocols.mqtt.codec.packets import Ack, Disconnect, Publish
+from leveret.protocols.mqtt.codec.packets import Ack, Connect, Disconnect, Publish
 from leveret.protocols.mqtt.codec.properties import PUBACK, PUBCOMP, PUBREC, PUBREL, Properties
 from tests.harness.bench import ClientBench
 from tests.mqtt.peer import Peer
@@ -286,3 +286,15 @@ def test_two_filters_with_one_binding() -> None:
     reader.unsubscribe("a/+")
     peer.publish("a/*", b"x", qos=1)
     assert reader.payloads() == [b"x"]
+
+
+def test_a_bridge_of_version_3_1_1_has_the_options_of_version_5_for_bridges() -> None:
+    """It says what it is by the highest bit of the protocol level: nothing of its own comes back to it."""
+    bench = ClientBench()
+    bridge, other = Peer(bench, version=4), Peer(bench).connect("other")
+    bridge.send(Connect(4, "bridge", user_name="guest", password=b"guest", is_bridge=True))
+    bridge.taken()
+    bridge.subscribe("a", qos=1)
+    bridge.publish("a", b"mine", qos=1)
+    other.publish("a", b"yours", qos=1, retain=True)
+    assert [(each.payload, each.retain) for each in bridge.messages()] == [(b"yours", True)]

@@ -56,6 +56,8 @@ from leveret.protocols.mqtt.codec.values import (
 MQTT_311: Final = 4
 MQTT_5: Final = 5
 NAME: Final = "MQTT"
+BRIDGE: Final = 0x80  # of the protocol level
+VERSIONS: Final = {MQTT_311: MQTT_311, MQTT_311 | BRIDGE: MQTT_311, MQTT_5: MQTT_5}  # by protocol level
 
 QOS_MAX: Final = 2
 DUP: Final = 0x08
@@ -113,7 +115,11 @@ class Will:
 
 @attrs.define
 class Connect:
-    """CONNECT (section 3.1). `clean_start` is clean session in version 4. `keep_alive` is seconds; 0 is off."""
+    """CONNECT (section 3.1). `clean_start` is clean session in version 4. `keep_alive` is seconds; 0 is off.
+
+    A client of version 4 that is a bridge between brokers may say so by the highest bit of the protocol level, which is
+    no part of the specification; Mosquitto's does.
+    """
 
     kind: ClassVar[int] = CONNECT
 
@@ -125,11 +131,13 @@ class Connect:
     password: bytes | None = attrs.field(default=None, repr=False)
     will: Will | None = None
     properties: Properties = NONE
+    is_bridge: bool = False
 
     @staticmethod
     def decode(body: bytes) -> Connect:
         end = len(body)
         version, at = level_at(body)
+        is_bridge = body[at - 1] != version
         flags, at = byte_at(body, at, end)
         _check_flags(flags, version)
         keep_alive, at = two_bytes_at(body, at, end)
@@ -144,8 +152,9 @@ class Connect:
         if flags & PASSWORD:
             password, at = binary_at(body, at, end)
         _expect_end(at, end)
+        is_clean = bool(flags & CLEAN_START)
         return Connect(
-            version, client_id, bool(flags & CLEAN_START), keep_alive, user_name, password, will, properties
+            version, client_id, is_clean, keep_alive, user_name, password, will, properties, is_bridge
         )
 
     def encode(self, version: int = 0) -> bytes:
@@ -159,7 +168,9 @@ class Connect:
         if will is not None:
             flags |= WILL_FLAG | will.qos << 3 | (WILL_RETAIN if will.retain else 0)
         parts = [
-            encode_string(NAME) + bytes((self.version, flags)) + encode_two_bytes(self.keep_alive),
+            encode_string(NAME)
+            + bytes((self.version | BRIDGE * self.is_bridge, flags))
+            + encode_two_bytes(self.keep_alive),
             _encoded_properties(self.properties, self.version),
             encode_string(self.client_id),
         ]
@@ -182,11 +193,10 @@ def level_at(body: bytes) -> tuple[int, int]:
     if name != NAME:
         raise MqttError(reason_codes.UNSUPPORTED_PROTOCOL_VERSION, "the protocol's name is not MQTT")
     level, at = byte_at(body, at, len(body))
-    if level not in (MQTT_311, MQTT_5):
-        raise MqttError(
-            reason_codes.UNSUPPORTED_PROTOCOL_VERSION, f"protocol version {level} is not supported"
-        )
-    return level, at
+    if level not in VERSIONS:
+        text = f"protocol version {level} is not supported"
+        raise MqttError(reason_codes.UNSUPPORTED_PROTOCOL_VERSION, text)
+    return VERSIONS[level], at
 
 
 def _check_flags(flags: int, version: int) -> None:

@@ -291,6 +291,9 @@ class Connection(ConnectionMachine):
 
     def _subscribe(self, packet: Packet) -> None:
         assert isinstance(packet, Subscribe)
+        if self.client is not None and self.client.is_bridge:  # version 5 has these options for that
+            for each in packet.subscriptions:
+                each.no_local = each.retain_as_published = True
         codes = self._handler.on_subscribe(packet)
         if self.state is OPEN:
             self.outbox.write(SubAck(packet.packet_id, codes).encode(self.version))
