@@ -226,6 +226,8 @@ missing_packages() {
     command -v amqp-publish >/dev/null || echo amqp-tools
     command -v node >/dev/null || echo nodejs
     command -v npm >/dev/null || echo npm
+    command -v mosquitto >/dev/null || [ -x /usr/sbin/mosquitto ] || echo mosquitto
+    command -v mosquitto_pub >/dev/null || echo mosquitto-clients
 }
 
 has_browser() {
@@ -280,7 +282,7 @@ install_peers() {
     if [ ${#missing[@]} -gt 0 ]; then
         without "as root: apt-get install ${missing[*]}"
     elif ! npm ci --loglevel=error --no-audit --no-fund --prefix tests/interop; then
-        without "npm could not fetch amqplib and rhea"
+        without "npm could not fetch amqplib, mqtt and rhea"
     fi
 }
 
