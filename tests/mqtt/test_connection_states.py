@@ -67,6 +67,7 @@ class Served(Handler):
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.turn = 1000  # messages that are taken at once
         self.answers: list[Answer | MqttError] = []
 
     def _answer(self, name: str) -> Answer:
@@ -88,8 +89,10 @@ class Served(Handler):
     def on_open(self) -> None:
         self.calls.append("open")
 
-    def on_publish(self, run: PublishRun) -> None:
-        self.calls += [f"publish {topic}" for topic in run.topics]
+    def on_publish(self, run: PublishRun) -> int:
+        taken = min(self.turn, len(run.topics))
+        self.calls += [f"publish {topic}" for topic in run.topics[:taken]]
+        return taken
 
     def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
         self.calls.append(f"ack {kind}")
@@ -269,6 +272,19 @@ def test_a_run_with_several_aliases() -> None:
     assert bench.served.calls[2:] == [
         f"publish {topic}" for topic in ["a", "b", "a", "b", "c", "a", "b", "d", "d"]
     ]
+
+
+def test_what_is_left_of_a_run_waits_and_all_that_follows() -> None:
+    bench = Bench().connect()
+    bench.served.turn = 2
+    bench.send(*[Publish(str(number)) for number in range(5)], PACKETS["subscribe"])
+    connection = bench.connection
+    assert (bench.served.calls[2:], connection.halted) == (["publish 0", "publish 1"], True)
+    bench.send(PACKETS["ping"])
+    assert connection.halted
+    bench.send()
+    assert bench.served.calls[2:] == [*(f"publish {number}" for number in range(5)), "subscribe"]
+    assert (connection.published, connection.halted) == (5, False)
 
 
 @pytest.mark.parametrize("size", range(1, 40))

@@ -190,6 +190,21 @@ def test_the_virtual_host_is_deleted() -> None:
     assert [key for key, _ in bench.store.objects() if "protocol-record" in key] == []
 
 
+def test_a_publisher_to_many_subscribers_gives_others_a_turn() -> None:
+    bench = ClientBench()
+    readers = [Peer(bench, 4).connect(f"r{number}") for number in range(100)]
+    for reader in readers:
+        reader.subscribe("a")
+    peer = Peer(bench, 4).connect("me")
+    peer.front.receive(Publish("a", b"x").encode(4) * 100, bench.broker.tick())
+    assert peer.front.halted
+    assert bench.broker.work <= 2200
+    bench.settle()
+    while peer.front.halted:
+        peer.send_bytes(b"")
+    assert [len(reader.messages()) for reader in readers] == [100] * 100
+
+
 # The other protocols.
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 import attrs
 
-from leveret.broker import Broker
+from leveret.broker import WORK_MAX, Broker
 from leveret.config.config import Config
 from leveret.delivery import Delivery
 from leveret.errors import Failure
@@ -315,16 +315,17 @@ class AdapterMqtt(ServedConnection, Handler):
 
     # Messages.
 
-    def on_publish(self, run: PublishRun) -> None:
+    def on_publish(self, run: PublishRun) -> int:
         publishing, session = self._publishing, self.session
         assert publishing is not None
         assert session is not None
         qos = run.qos
+        if not qos:
+            return self._publish_unanswered(publishing, run)
         for at, payload in enumerate(run.payloads):
+            if at and self.broker.work > WORK_MAX:
+                return at
             topic, properties = run.topics[at], run.properties[at]
-            if not qos:
-                self._publish_unanswered(topic, payload, run.retain, run.properties[at])
-                continue
             packet_id = run.packet_ids[at]
             if qos == 2 and packet_id in session.received:
                 self.answers.add(ack(PUBREC << 4, packet_id), session.record is not None)
@@ -332,17 +333,24 @@ class AdapterMqtt(ServedConnection, Handler):
                 continue
             code = self._published(topic, payload, qos, run.retain, properties)
             self._acknowledge(qos, packet_id, code)
+        return len(run.payloads)
 
-    def _publish_unanswered(self, topic: str, payload: bytes, retain: bool, properties: object) -> None:
-        publishing = self._publishing
-        assert publishing is not None
+    def _publish_unanswered(self, publishing: Publishing, run: PublishRun) -> int:
+        """Publish messages of QoS 0, and return how many. Raises MqttError for one that may not be published."""
         try:
-            publishing.publish(topic, payload, 0, retain, properties)  # type: ignore[arg-type]
+            if run.is_alike and not run.retain:
+                return publishing.publish_alike(run.topics[0], run.payloads, run.properties[0])
+            for at, payload in enumerate(run.payloads):
+                if at and self.broker.work > WORK_MAX:
+                    return at
+                try:
+                    publishing.publish(run.topics[at], payload, 0, run.retain, run.properties[at])
+                except MqttError as error:
+                    if error.reason_code != r.QUOTA_EXCEEDED:
+                        raise  # a full queue drops what need not arrive
         except Failure as failure:
             raise error_of(failure) from None
-        except MqttError as error:
-            if error.reason_code != r.QUOTA_EXCEEDED:
-                raise  # a full queue drops what need not arrive
+        return len(run.payloads)
 
     def _published(self, topic: str, payload: bytes, qos: int, retain: bool, properties: object) -> int:
         """Publish a message with QoS 1 or 2, and return the reason code for its acknowledgement.

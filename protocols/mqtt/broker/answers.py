@@ -6,7 +6,6 @@ be on disk first, with the commit that has it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,7 +27,7 @@ class Answers(Publisher):
     def __init__(self, broker: Broker, outbox: Outbox) -> None:
         self._broker = broker
         self._outbox = outbox
-        self._items: deque[Item] = deque()
+        self._items: list[Item] = []
         self._added = self._sent = 0
         self.persistent = False
         self._joined = False  # it is on the broker's list of publishers
@@ -52,18 +51,19 @@ class Answers(Publisher):
         return self._added
 
     def taken(self, mark: int) -> None:
-        items = self._items
+        ready, self._items = self._items[: mark - self._sent], self._items[mark - self._sent :]
+        self._sent += len(ready)
         pieces: list[bytes] = []
-        while self._sent < mark and items:
-            item = items.popleft()
-            self._sent += 1
+        for item in ready:
             if isinstance(item, bytes):
                 pieces.append(item)
                 continue
-            if pieces:
-                self._outbox.write(b"".join(pieces))
-                pieces = []
+            self._write(pieces)
+            pieces = []
             item()
+        self._write(pieces)
+
+    def _write(self, pieces: list[bytes]) -> None:
         if pieces and not self._ended:
             self._outbox.write(b"".join(pieces))
 

@@ -27,7 +27,9 @@ from leveret.protocols.mqtt.broker.encoding import (
     publisher_of,
 )
 from leveret.protocols.mqtt.broker.topics import can_be_topic, topic_of
-from leveret.protocols.mqtt.codec.properties import NONE, Properties
+from leveret.protocols.mqtt.codec.packets import MQTT_5
+from leveret.protocols.mqtt.codec.properties import Properties, encode_properties
+from leveret.protocols.mqtt.codec.writer import topic_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,16 +73,47 @@ def shown(message: Message) -> Shown:
     return found
 
 
+class Sending:
+    """A message as it is sent on one connection, but for its packet identifier and its payload.
+
+    Most messages look like the one before: what was made for that serves again, as long as `octets`, key and
+    subscriptions are the same.
+    """
+
+    __slots__ = ("body", "field", "flags", "key", "octets", "properties", "qos", "revision")
+
+    def __init__(
+        self,
+        field: bytes,
+        properties: bytes,
+        qos: int,
+        retain: bool,
+        body: bytes,
+        key: str = "",
+        octets: bytes = b"",
+        revision: int = -1,
+    ) -> None:
+        self.field = field  # the topic, with its size in front
+        self.properties = properties  # with their length in front; empty in version 3.1.1
+        self.qos = qos
+        self.flags = 1 if retain else 0
+        self.body = body
+        self.key = key
+        self.octets = octets
+        self.revision = revision  # of the subscriptions; -1: it serves once
+
+
 class QueueConsumer(Consumer):
     """The consumer of one queue of a session, while that has a connection."""
 
-    __slots__ = ("_settles_soon", "_to_accept", "_to_reject", "group", "session")
+    __slots__ = ("_last", "_settles_soon", "_to_accept", "_to_reject", "group", "session")
 
     def __init__(self, session: Session, queue: Queue, group: Group, settled: bool, window: Window) -> None:
         """`settled`: all its messages have QoS 0."""
         super().__init__(queue, settled, UNLIMITED, Window() if settled else window)
         self.session = session
         self.group = group
+        self._last: Sending | None = None
         self._to_accept: list[Delivery] = []
         self._to_reject: list[Delivery] = []
         self._settles_soon = False
@@ -104,40 +137,70 @@ class QueueConsumer(Consumer):
         return room
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        for delivery in deliveries:
-            try:
-                found = shown(delivery.message)
-            except Exception as error:  # the fault of another protocol's encoding, or of the key
-                self._refuse(delivery, error)
-                continue
-            self._deliver(delivery, found)
-
-    def _deliver(self, delivery: Delivery, found: Shown) -> None:
         session = self.session
-        match = self._match(delivery.message, found)
-        qos = 0 if match is None else min(match.qos, found.flags & QOS)
-        if match is None or (match.no_local and found.publisher == session.client_octets):
-            self._settle(delivery, accepted=True)
-            return
-        if self.settled:
-            qos = 0
-        retain = bool(found.flags & RETAINED or (match.retain_as_published and found.flags & RETAIN))
-        properties = self._properties(delivery, found, match)
-        session.delivered += 1
-        if not qos:
-            sent = session.send(found, properties, 0, 0, retain, dup=False)
-            session.delivered_settled += 1
-            self._settle(delivery, accepted=sent)
-        else:
-            session.fly(self, delivery, found, properties, qos, retain)
+        served = session.served
+        assert served is not None, "only those with a connection have consumers"
+        send, last, revision = served.wire.send, self._last, self.group.revision
+        sent = 0
+        for delivery in deliveries:
+            message = delivery.message
+            if (
+                last is None
+                or message.properties is not last.octets
+                or message.key != last.key
+                or last.revision != revision
+                or message.facts.ttl_ms is not None
+            ):
+                last = self._look_at(delivery)
+                if last is None:
+                    continue
+                body = last.body
+            else:
+                body = message.body
+            if last.qos:
+                session.fly(self, delivery, last, body)
+            elif send(last.field, body, last.properties, 0, 0, last.flags):
+                sent += 1
+                if not self.settled:
+                    self._settle(delivery, accepted=True)
+            else:
+                self._settle(delivery, accepted=False)
+        session.delivered += sent
+        session.delivered_settled += sent
+        self._last = last if last is not None and last.revision >= 0 else None
 
-    def again(self, delivery: Delivery) -> tuple[Shown, Properties, bool]:
-        """Return how a message is sent once more, on another connection. Raises what `shown` raises."""
-        found = shown(delivery.message)
-        match = self._match(delivery.message, found)
-        as_published = match is not None and match.retain_as_published
-        retain = bool(found.flags & RETAINED or (as_published and found.flags & RETAIN))
-        return found, NONE if match is None else self._properties(delivery, found, match), retain
+    def _look_at(self, delivery: Delivery) -> Sending | None:
+        """Return how a message is sent, or None if it is not, and has been settled."""
+        try:
+            found = self.sending(delivery)
+        except Exception as error:  # the fault of another protocol's encoding, or of the key
+            log.warning("cannot deliver a message of %s over MQTT: %s", delivery.queue.described, error)
+            self._settle(delivery, accepted=False)
+            return None
+        if found is None:
+            self._settle(delivery, accepted=True)
+        return found
+
+    def sending(self, delivery: Delivery) -> Sending | None:
+        """Return how a message is sent now, or None if it is not for this client. Raises what `shown` raises."""
+        message, session = delivery.message, self.session
+        found = shown(message)
+        match = self._match(message, found)
+        if match is None or (match.no_local and found.publisher == session.client_octets):
+            return None
+        qos = 0 if self.settled else min(match.qos, found.flags & QOS)
+        retain = bool(found.flags & RETAINED or (match.retain_as_published and found.flags & RETAIN))
+        properties = b""
+        if session.version == MQTT_5:
+            properties = encode_properties(self._properties(delivery, found, match))
+        field = topic_field(found.topic)
+        if message.encoding is not ENCODING or message.facts.ttl_ms is not None:
+            return Sending(field, properties, qos, retain, found.body)
+        if message.exchange != session.exchange:
+            return Sending(field, properties, qos, retain, found.body)
+        return Sending(
+            field, properties, qos, retain, found.body, message.key, message.properties, self.group.revision
+        )
 
     def _match(self, message: Message, found: Shown) -> Match | None:
         """Return the options for a message, or None if it is not the session's any more, or never was."""
@@ -161,10 +224,6 @@ class QueueConsumer(Consumer):
         )
 
     # What is settled without the client. The queue must not be called while it delivers, but right after.
-
-    def _refuse(self, delivery: Delivery, error: Exception) -> None:
-        log.warning("cannot deliver a message of %s over MQTT: %s", delivery.queue.described, error)
-        self._settle(delivery, accepted=False)
 
     def refuse(self, delivery: Delivery) -> None:
         """Reject a delivery that cannot be sent: it is dead-lettered, if its queue has a dead-letter exchange."""

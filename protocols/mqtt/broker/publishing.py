@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from leveret.broker import REFUSED, UNROUTABLE, Outcome
+from leveret.broker import REFUSED, UNROUTABLE, WORK_MAX, Outcome
 from leveret.message import NO_FACTS, Facts, Message
 from leveret.protocols.mqtt.broker.encoding import ENCODING, RETAIN, facts_of, packed
 from leveret.protocols.mqtt.broker.retained import retained_of
@@ -28,6 +28,7 @@ from leveret.publishing.publish_targets import UNCHECKED, PublishTarget, targets
 
 if TYPE_CHECKING:
     from leveret.client import Client
+    from leveret.exchanges.exchange_type import Exchange
     from leveret.protocols.mqtt.broker.settings import MqttSettings
 
 KEYS_MAX: Final = 1024  # routing keys of topics that are remembered
@@ -54,13 +55,7 @@ class Publishing:
 
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool, properties: Properties) -> int:
         """Publish a message, and return the reason code of its acknowledgement. Raises Failure, or MqttError."""
-        target = self._target
-        if target.revision != self._host.checks_revision:
-            name = self._settings.exchange
-            target = self._target = self._targets.check(self._client, name, name)
-        key = self._keys.get(topic) or self._key_of(topic)
-        if target.guarded:
-            self._client.check_topics(target.exchange, (key,))
+        exchange, key = self._aim(topic)
         if len(payload) > self._body_size_max:
             raise MqttError(PACKET_TOO_LARGE, f"a payload of {len(payload)} bytes is larger than allowed")
         flags = qos | (RETAIN if retain else 0)
@@ -68,9 +63,42 @@ class Publishing:
             self._look_at(flags, qos, properties)
         if retain:
             self._retain(topic, payload)
-        message = Message(ENCODING, target.exchange.name, key, self._octets, payload, self._facts)
+        message = Message(ENCODING, exchange.name, key, self._octets, payload, self._facts)
         message.peer = self._client.peer
-        return self._code_of(self._broker.publish(target.exchange, message))
+        return self._code_of(self._broker.publish(exchange, message))
+
+    def publish_alike(self, topic: str, payloads: list[bytes], properties: Properties) -> int:
+        """Publish messages of QoS 0 that differ in their payloads only, and return how many: as many as a turn allows.
+
+        What a full queue refuses is dropped. Raises Failure, or MqttError.
+        """
+        exchange, key = self._aim(topic)
+        if max(map(len, payloads)) > self._body_size_max:
+            raise MqttError(PACKET_TOO_LARGE, "a payload is larger than allowed")
+        if properties is not self._properties or self._flags:
+            self._look_at(0, 0, properties)
+        name, octets, facts, peer = exchange.name, self._octets, self._facts, self._client.peer
+        messages = [Message(ENCODING, name, key, octets, payload, facts) for payload in payloads]
+        for message in messages:
+            message.peer = peer
+        broker, done = self._broker, 0
+        while done < len(messages) and broker.work <= WORK_MAX:
+            done += broker.publish_run(exchange, messages[done:] if done else messages, WORK_MAX)
+            if done < len(messages) and broker.work <= WORK_MAX:
+                broker.publish(exchange, messages[done])
+                done += 1
+        return done
+
+    def _aim(self, topic: str) -> tuple[Exchange, str]:
+        """Return the exchange and the routing key for a topic, checked. Raises Failure, or MqttError."""
+        target = self._target
+        if target.revision != self._host.checks_revision:
+            name = self._settings.exchange
+            target = self._target = self._targets.check(self._client, name, name)
+        key = self._keys.get(topic) or self._key_of(topic)
+        if target.guarded:
+            self._client.check_topics(target.exchange, (key,))
+        return target.exchange, key
 
     def _look_at(self, flags: int, qos: int, properties: Properties) -> None:
         kept = properties

@@ -76,7 +76,7 @@ def _restore_session(host: VirtualHost, record: ProtocolRecord) -> None:
     for each in subscriptions:
         subscribed = subscribed_from(each)
         name = session.queue_name(subscribed)
-        group = session.groups.setdefault(name, Group(name))
+        group = session.groups.setdefault(name, Group(name, subscribed.share is not None))
         group.put(subscribed)
         session.group_of[subscribed.topic_filter] = group
         if subscribed.share is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.delivery import Delivery, Window
 from leveret.errors import Failure
 from leveret.protocols.mqtt.broker import notes
-from leveret.protocols.mqtt.broker.consumer import FROM_ELSEWHERE_QOS, QueueConsumer, Shown
+from leveret.protocols.mqtt.broker.consumer import FROM_ELSEWHERE_QOS, QueueConsumer, Sending
 from leveret.protocols.mqtt.broker.errors import code_of
 from leveret.protocols.mqtt.broker.registration import SHARED
 from leveret.protocols.mqtt.broker.retained import retained_of
@@ -26,8 +26,8 @@ from leveret.protocols.mqtt.broker.topics import fits
 from leveret.protocols.mqtt.broker.will import delay_of, publish_will, table_of
 from leveret.protocols.mqtt.codec import reason_codes as r
 from leveret.protocols.mqtt.codec.errors import MqttError
-from leveret.protocols.mqtt.codec.packets import Ack, Subscription, Will
-from leveret.protocols.mqtt.codec.properties import PUBREC, PUBREL, Properties
+from leveret.protocols.mqtt.codec.packets import DUP, MQTT_5, Ack, Subscription, Will
+from leveret.protocols.mqtt.codec.properties import PUBREC, PUBREL
 from leveret.protocols.mqtt.codec.writer import ack
 from leveret.protocols.mqtt.machine.flights import Fate, Flight, Flights, Stage
 from leveret.queues.queue import Queue
@@ -72,6 +72,7 @@ class Session:
         self.client: Client | None = None  # that of the connection, or the last one's
         self.will: Will | None = None
         self.ended = False
+        self.version = MQTT_5  # of the connection
         self.in_flight_max = 0
         self.delivered = self.delivered_settled = self.accepted = 0
         self.left_ms: int | None = None  # when the last connection ended, in ms since 1970-01-01 UTC
@@ -112,6 +113,7 @@ class Session:
         """Serve this connection from now on. `go_on` follows when its client knows."""
         self._stop_timers()
         self.served, self.client, self.will = served, client, will
+        self.version = served.wire.version
         self.left_ms = None
         self.in_flight_max = in_flight_max
         self._window = Window(in_flight_max - len(self.flights))
@@ -145,15 +147,19 @@ class Session:
         delivery.consumer = consumer
         delivery.given_at = self.broker.now
         try:
-            found, properties, retain = consumer.again(delivery)
+            sending = consumer.sending(delivery)
         except Exception:  # the fault of another protocol's encoding
             self._forget(flight)
             queue.reject(delivery)
             self._free()
             return
-        served.answers.add(
-            partial(self._send_flight, consumer, flight, found, properties, retain, True), True
-        )
+        if sending is None:  # the subscription has gone
+            self._forget(flight)
+            queue.accept(delivery)
+            self._free()
+            return
+        step = partial(self._send_flight, consumer, flight, sending, sending.body, True)
+        served.answers.add(step, self.record is not None)
 
     def detach(self) -> None:
         """Part from the connection, which ends: the session waits for another one, or ends."""
@@ -240,9 +246,9 @@ class Session:
         before = self.group_of.get(asked.topic_filter)
         if before is None and len(self.group_of) >= self.settings.subscriptions_max:
             return r.QUOTA_EXCEEDED
-        group = self.groups.get(name) or Group(name)
+        group = self.groups.get(name) or Group(name, subscribed.share is not None)
         try:
-            self._declare(name, group, subscribed)
+            self._declare(name, group)
             self._bind(name, subscribed)
             queue = self._readable(name)
         except Failure as failure:
@@ -274,17 +280,16 @@ class Session:
             return f"{SHARED_PREFIX}{subscribed.share}:{subscribed.own_filter}"
         return f"{PREFIX}{self.client_id}qos{min(subscribed.qos, 1)}"
 
-    def _declare(self, name: str, group: Group, subscribed: Subscribed | None = None) -> None:
+    def _declare(self, name: str, group: Group) -> None:
         """Declare the queue of a group if it is not there. Raises Failure."""
         client = self.client
         assert client is not None
-        is_shared = group.is_shared or (subscribed is not None and subscribed.share is not None)
-        lasts = is_shared or (self.lasts and name.endswith("qos1"))
+        lasts = group.is_shared or (self.lasts and name.endswith("qos1"))
         if name in self.host.queues and lasts:
             client.own_queue(name)
             return
         queue = client.declare_queue(name, durable=lasts, exclusive=not lasts, ours=True)
-        if is_shared:
+        if group.is_shared:
             self.host.note(queue, {**queue.notes, SHARED: True})
 
     def _bind(self, name: str, subscribed: Subscribed) -> None:
@@ -360,48 +365,33 @@ class Session:
 
     # Messages to the client.
 
-    def send(
-        self, found: Shown, properties: Properties, qos: int, packet_id: int, retain: bool, dup: bool
-    ) -> bool:
-        """Send a message. Return False if it is larger than the client takes."""
-        served = self.served
-        assert served is not None, "only those with a connection have consumers"
-        flags = (1 if retain else 0) | (8 if dup else 0)
-        return served.wire.send(found.topic, found.body, properties, qos, packet_id, flags)
-
-    def fly(
-        self,
-        consumer: QueueConsumer,
-        delivery: Delivery,
-        found: Shown,
-        properties: Properties,
-        qos: int,
-        retain: bool,
-    ) -> None:
+    def fly(self, consumer: QueueConsumer, delivery: Delivery, sending: Sending, body: bytes) -> None:
         """Send a message with QoS 1 or 2; one with QoS 2 once its packet identifier is on disk."""
-        flight = self.flights.take(qos, delivery)
+        self.delivered += 1
+        flight = self.flights.take(sending.qos, delivery)
         dup = delivery.redelivered and not consumer.group.is_shared  # to this client, then (MQTT-3.3.1-1)
-        if qos == 2 and self.record is not None and delivery.stored:
+        if sending.qos == 2 and self.record is not None and delivery.stored:
             self.record.note(notes.sent(flight.packet_id, delivery.queue.name), delivery.position)
             served = self.served
             assert served is not None
-            step = partial(self._send_flight, consumer, flight, found, properties, retain, dup)
+            step = partial(self._send_flight, consumer, flight, sending, body, dup)
             served.answers.add(step, persistent=True)
         else:
-            self._send_flight(consumer, flight, found, properties, retain, dup)
+            self._send_flight(consumer, flight, sending, body, dup)
 
     def _send_flight(
         self,
         consumer: QueueConsumer,
         flight: Flight[Delivery | None],
-        found: Shown,
-        properties: Properties,
-        retain: bool,
+        sending: Sending,
+        body: bytes,
         dup: bool,
     ) -> None:
-        if self.flights.by_id.get(flight.packet_id) is not flight or self.served is None:
+        served = self.served
+        if self.flights.by_id.get(flight.packet_id) is not flight or served is None:
             return
-        if not self.send(found, properties, flight.qos, flight.packet_id, retain, dup):
+        flags = sending.flags | DUP if dup else sending.flags
+        if not served.wire.send(sending.field, body, sending.properties, flight.qos, flight.packet_id, flags):
             delivery = flight.token
             self._forget(flight)
             if delivery is not None:

@@ -86,10 +86,12 @@ def subscribed_from(table: object) -> Subscribed:
 class Group:
     """The subscriptions behind one queue of a session."""
 
-    __slots__ = ("_matched", "by_filter", "queue_name")
+    __slots__ = ("_matched", "by_filter", "is_shared", "queue_name", "revision")
 
-    def __init__(self, queue_name: str) -> None:
+    def __init__(self, queue_name: str, is_shared: bool) -> None:
         self.queue_name = queue_name
+        self.is_shared = is_shared  # other sessions take messages from the same queue
+        self.revision = 0  # rises with each change
         self.by_filter: dict[str, Subscribed] = {}
         self._matched: dict[str, Match | None] = {}
 
@@ -98,19 +100,18 @@ class Group:
         """The one subscription of a group that has one."""
         return next(iter(self.by_filter.values()))
 
-    @property
-    def is_shared(self) -> bool:
-        """Return whether other sessions take messages from the same queue."""
-        return any(each.share is not None for each in self.by_filter.values())
-
     def put(self, subscribed: Subscribed) -> None:
         """Add a subscription, in place of one with the same filter."""
         self.by_filter[subscribed.topic_filter] = subscribed
-        self._matched.clear()
+        self._changed()
 
     def remove(self, topic_filter: str) -> None:
         self.by_filter.pop(topic_filter, None)
+        self._changed()
+
+    def _changed(self) -> None:
         self._matched.clear()
+        self.revision += 1
 
     def match(self, topic: str) -> Match | None:
         """Return the joint options of the subscriptions that match, or None if there are none."""

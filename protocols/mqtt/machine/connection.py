@@ -46,10 +46,10 @@ from leveret.protocols.mqtt.codec.properties import (
     SUBSCRIBE,
     UNSUBSCRIBE,
     Properties,
-    encode_properties,
 )
 from leveret.protocols.mqtt.codec.reader import AckRun, PublishRun, Reader
-from leveret.protocols.mqtt.codec.writer import append_publish, topic_field
+from leveret.protocols.mqtt.codec.values import encode_variable, variable_at
+from leveret.protocols.mqtt.codec.writer import append_publish
 from leveret.protocols.mqtt.machine.contract import Accepted, Answer, Challenge, Handler, Renewed, Terms
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Wait, Writer
@@ -79,6 +79,7 @@ class Connection(ConnectionMachine):
         "_method",
         "_reader",
         "_renews",
+        "_rest",
         "_tells_reasons",
         "client",
         "in_flight_max",
@@ -106,6 +107,7 @@ class Connection(ConnectionMachine):
         self.published = 0  # messages received, ever
         self._method: str | None = None  # of an enhanced authentication
         self._renews = False  # it authenticates itself again
+        self._rest: PublishRun | None = None  # messages that wait for the turns of others
         self._tells_reasons = True
         self._aliases_in: dict[int, str] = {}
         self._aliases_out: dict[bytes, int] = {}
@@ -121,11 +123,14 @@ class Connection(ConnectionMachine):
             while self.state is not CLOSED:
                 if self.state is CHECKING:
                     return
-                packet = reader.take()
-                if packet is None:
-                    return
-                self._on_packet(packet)
-                if self.outbox.is_enough():
+                if self._rest is not None:
+                    self._hand_on(self._rest)
+                else:
+                    packet = reader.take()
+                    if packet is None:
+                        return
+                    self._on_packet(packet)
+                if self._rest is not None or self.outbox.is_enough():
                     self.halted = True
                     return
         except MqttError as error:
@@ -245,8 +250,13 @@ class Connection(ConnectionMachine):
             self._resolve(run)
             if run.qos:
                 self._count(len(run.payloads))
-        self.published += len(run.payloads)
-        self._handler.on_publish(run)
+        self._hand_on(run)
+
+    def _hand_on(self, run: PublishRun) -> None:
+        """Hand messages to the handler; what it leaves waits, and with it all that follows."""
+        taken = self._handler.on_publish(run)
+        self.published += taken
+        self._rest = run_from(run, taken) if taken < len(run.payloads) else None
 
     def _resolve(self, run: PublishRun) -> None:
         """Put topics in the place of topic aliases (section 3.3.2.3.4)."""
@@ -319,24 +329,22 @@ class Connection(ConnectionMachine):
     # Messages to the client.
 
     def send(
-        self, topic: str, payload: bytes, properties: Properties, qos: int, packet_id: int, flags: int
+        self, field: bytes, payload: bytes, properties: bytes, qos: int, packet_id: int, flags: int
     ) -> bool:
-        """Send a PUBLISH; `flags` are RETAIN and DUP. Return False if it is larger than the client takes."""
-        field = topic_field(topic)
-        alias = 0
+        """Send a PUBLISH; `flags` are RETAIN and DUP. Return False if it is larger than the client takes.
+
+        `field` is the topic with its size in front, `properties` what `encode_properties` returns, or nothing in
+        version 3.1.1.
+        """
         if self._aliases_out_max:
-            field, alias = self._aliased(field)
-        octets = b""
-        if self.version == MQTT_5:
-            octets = encode_properties(properties) if not alias else _with_alias(properties, alias)
-        size = len(field) + 2 * bool(qos) + len(octets) + len(payload)
+            field, properties = self._aliased(field, properties)
+        size = len(field) + 2 * bool(qos) + len(properties) + len(payload)
         if size + 5 > self.packet_size_max and not self._fits(size):
             return False
-        pieces = self.outbox.open()
-        count = append_publish(
-            pieces, FIRST | qos << 1 | flags, field, packet_id if qos else 0, octets, payload
+        outbox = self.outbox
+        outbox.wrote(
+            append_publish(outbox.open(), FIRST | qos << 1 | flags, field, packet_id, properties, payload)
         )
-        self.outbox.wrote(count)
         return True
 
     def _fits(self, size: int) -> bool:
@@ -344,16 +352,16 @@ class Connection(ConnectionMachine):
             self.packet_size_max
         )
 
-    def _aliased(self, field: bytes) -> tuple[bytes, int]:
-        """Return the topic, or an empty one, and its alias; 0 if it gets none."""
+    def _aliased(self, field: bytes, properties: bytes) -> tuple[bytes, bytes]:
+        """Return the topic, or an empty one, and the properties with its alias, if it gets one."""
         aliases = self._aliases_out
         alias = aliases.get(field)
         if alias is not None:
-            return b"\0\0", alias
+            return b"\0\0", _with_alias(properties, alias)
         if len(aliases) < self._aliases_out_max:
             alias = aliases[field] = len(aliases) + 1
-            return field, alias
-        return field, 0
+            return field, _with_alias(properties, alias)
+        return field, properties
 
     # The end.
 
@@ -409,16 +417,19 @@ class Connection(ConnectionMachine):
         self._handler.on_closed()
 
 
-def _with_alias(properties: Properties, alias: int) -> bytes:
-    """Return encoded properties with a topic alias, without a copy of the record: sizes below 125 are one byte."""
-    octets = encode_properties(properties)
-    if octets[0] < 125:
-        return bytes((octets[0] + 3,)) + octets[1:] + bytes((0x23, alias >> 8, alias & 0xFF))
-    properties.topic_alias = alias
-    try:
-        return encode_properties(properties)
-    finally:
-        properties.topic_alias = None
+def run_from(run: PublishRun, at: int) -> PublishRun:
+    """Return the messages of a run from this one on."""
+    rest = PublishRun(run.qos << 1 | (RETAIN if run.retain else 0) | (DUP if run.dup else 0))
+    rest.topics, rest.properties = run.topics[at:], run.properties[at:]
+    rest.payloads, rest.packet_ids = run.payloads[at:], run.packet_ids[at:]
+    rest.is_alike = run.is_alike
+    return rest
+
+
+def _with_alias(properties: bytes, alias: int) -> bytes:
+    """Return encoded properties with a topic alias besides."""
+    size, at = variable_at(properties, 0, len(properties))
+    return encode_variable(size + 3) + properties[at:] + bytes((0x23, alias >> 8, alias & 0xFF))
 
 
 def _short(text: str) -> str:

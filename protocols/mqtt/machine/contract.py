@@ -72,8 +72,11 @@ class Handler(ABC):
         """Called after CONNACK was sent: what the session has goes out now."""
 
     @abstractmethod
-    def on_publish(self, run: PublishRun) -> None:
-        """Publish messages, whose topics are whole and whose packet identifiers count as received."""
+    def on_publish(self, run: PublishRun) -> int:
+        """Publish messages, whose topics are whole and whose packet identifiers count as received.
+
+        Returns how many were: the rest is given again once others have had their turn.
+        """
 
     @abstractmethod
     def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
