@@ -36,7 +36,9 @@ class Node:
         # what the node writes there; the last start's only
         self.errors = folder.with_name(f"{folder.name}.log")
         command = [*before, sys.executable, *program, "serve", "--data", str(folder)]
-        command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        if "LEVERET_LISTENERS" not in (settings or {}):
+            command += ["--listen", "127.0.0.1:0"]
+        command += ["--http", "127.0.0.1:0"]
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 command,

@@ -39,9 +39,10 @@ class SocketClient:
                 if isinstance(each, kind):
                     self.heard.remove(each)
                     return each
-            self._hear()
+            self.hear()
 
-    def _hear(self) -> None:
+    def hear(self) -> None:
+        """Wait for bytes, and read what packets they complete."""
         data = self.socket.recv(1 << 16)
         assert data, f"the node has left; heard {self.heard}"
         self.reader.push(data)
