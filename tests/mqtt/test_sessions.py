@@ -273,3 +273,53 @@ def test_no_more_than_the_receive_maximum_is_on_its_way_after_a_reconnection() -
     assert [each.payload for each in first] == [b"0", b"1"]
     again.send(Ack(PUBACK, first[0].packet_id))
     assert [each.payload for each in again.taken(Publish)] == [b"2"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"user": 1},
+        {"subscriptions": None},
+        {"subscriptions": [{"filter": "a"}]},
+        {"subscriptions": [7]},
+        {"will": {"topic": "a"}},
+        {"will": 7},
+    ],
+)
+def test_a_damaged_session_is_forgotten_and_others_are_not(damage: dict[str, object]) -> None:
+    bench = StoredBench()
+    for name in ("bad", "good"):
+        Peer(bench).connect(name, **KEPT).subscribe("a", qos=1)
+    session = sessions_of(bench.host).find("bad")
+    assert session is not None
+    assert session.record is not None
+    session.record.change({**session.record.table, **damage})
+    after = bench.again()
+    assert known(after) == ["good"]
+    after.settle()
+    assert len(records(after)) == 1
+
+
+def test_an_unknown_note_is_damage() -> None:
+    bench = StoredBench()
+    Peer(bench).connect("bad", **KEPT)
+    session = sessions_of(bench.host).find("bad")
+    assert session is not None
+    assert session.record is not None
+    session.record.note("what", 1)
+    assert known(bench.again()) == []
+
+
+def test_a_purged_message_is_not_sent_again() -> None:
+    bench = StoredBench()
+    peer = Peer(bench).connect("me", clean=False, **KEPT)
+    peer.subscribe("a", qos=2)
+    Peer(bench).connect("other").publish("a", b"1", qos=2)
+    assert len(peer.taken(Publish)) == 1
+    peer.drop()
+    bench.host.delete_queue(bench.queue("mqtt-subscription-meqos1"))
+    bench.settle()
+    after = bench.again()
+    again = Peer(after).connect("me", clean=False, **KEPT)
+    assert not present(again)
+    assert again.taken(Publish) == []
