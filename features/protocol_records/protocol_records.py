@@ -113,6 +113,23 @@ class ProtocolRecords(Guest):
         """Return whether a protocol has records."""
         return any(names[0] == protocol for names in self._found)
 
+    def take(self, protocol: str, collection: str) -> list[ProtocolRecord]:
+        """Return the records of a collection, which are the caller's from now on: it keeps them with `write`."""
+        found = self.of(protocol, collection)
+        for record in found:
+            self.remove(record)
+        return found
+
+    def write(self, names: RecordNames, table: Table) -> None:
+        """Write a record to the store, in place of one of these names, for a caller that holds many by itself."""
+        ProtocolRecord(self._host, names, table).keep()
+
+    def erase(self, names: RecordNames) -> None:
+        """Remove a record from the store that was written by `write`."""
+        catalogue = self._host.broker.catalogue
+        if catalogue is not None:
+            catalogue.forget(ProtocolRecord(self._host, names, {}))
+
     def add(self, names: RecordNames, table: Table, noted: bool = False) -> ProtocolRecord:
         """Return a new record, which is kept from now on. There must be none of these names."""
         record = ProtocolRecord(self._host, names, table, noted)

@@ -26,3 +26,18 @@ def new_record(
 def records_in(host: VirtualHost, collection: str) -> list[ProtocolRecord]:
     """Return the records of a collection, in the order in which they were made or restored."""
     return records_of(host).of(NAME, collection)
+
+
+def records_taken(host: VirtualHost, collection: str) -> list[ProtocolRecord]:
+    """Return the records of a collection, which the caller holds from now on."""
+    return records_of(host).take(NAME, collection)
+
+
+def write(host: VirtualHost, collection: str, name: str, table: Table) -> None:
+    """Write a record that the caller holds to the store."""
+    records_of(host).write((NAME, collection, name), table)
+
+
+def erase(host: VirtualHost, collection: str, name: str) -> None:
+    """Remove a record that the caller held from the store."""
+    records_of(host).erase((NAME, collection, name))

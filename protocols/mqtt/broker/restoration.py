@@ -16,7 +16,13 @@ from leveret.client import Client
 from leveret.protocols.mqtt.broker import notes
 from leveret.protocols.mqtt.broker.listings import Measures
 from leveret.protocols.mqtt.broker.notes import Noted
-from leveret.protocols.mqtt.broker.records import RETAINED, SESSIONS, ProtocolRecord, records_in
+from leveret.protocols.mqtt.broker.records import (
+    RETAINED,
+    SESSIONS,
+    ProtocolRecord,
+    records_in,
+    records_taken,
+)
 from leveret.protocols.mqtt.broker.registration import SHARED
 from leveret.protocols.mqtt.broker.retained import retained_of
 from leveret.protocols.mqtt.broker.session import Session
@@ -51,7 +57,7 @@ def restore(broker: Broker) -> None:
 
 def _restore_retained(host: VirtualHost) -> None:
     retained = retained_of(host)
-    for record in records_in(host, RETAINED):
+    for record in records_taken(host, RETAINED):
         try:
             retained.restore(record)
         except ValueError as error:

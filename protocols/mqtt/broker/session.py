@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from leveret.delivery import Delivery, Window
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "mqtt-subscription-"  # of the names of queues, as in RabbitMQ
 SHARED_PREFIX: Final = "mqtt-shared-"
+SHOWN_AT_ONCE: Final = 50  # retained messages, in 0.2 ms
 NAME_MAX: Final = 255  # bytes of a queue's name
 
 
@@ -319,8 +321,16 @@ class Session:
     def _show_retained(self, queue: Queue, subscribed: Subscribed) -> None:
         """Put the retained messages that a subscription matches into its queue."""
         retained = retained_of(self.host)
-        for each in retained.matching(subscribed.levels):
-            self.broker.deliver(retained.message_of(each, self.exchange), (queue,))
+        found = retained.matching(subscribed.levels)
+
+        def step() -> bool:
+            """Show some, and return whether there may be more."""
+            some = list(islice(found, SHOWN_AT_ONCE))
+            for each in some:
+                self.broker.deliver(retained.message_of(each, self.exchange), (queue,))
+            return len(some) == SHOWN_AT_ONCE and not queue.deleted
+
+        self.broker.long_work.begin(step)
 
     def unsubscribe(self, topic_filter: str) -> int:
         """Unsubscribe, and return the reason code."""
