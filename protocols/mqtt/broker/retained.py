@@ -190,11 +190,13 @@ def _matching(level: Level, filter_levels: list[str], depth: int) -> Iterator[Le
     elif levels is None:
         return
     elif wanted == ANY_LEVEL:
-        for name, below in list(levels.items()):
-            if depth or not name.startswith("$"):  # MQTT-4.7.2-1
-                yield from _matching(below, filter_levels, depth + 1)
-    elif (found := levels.get(wanted)) is not None:
-        yield from _matching(found, filter_levels, depth + 1)
+        found = list(levels.values())
+        if not depth:
+            found = [below for name, below in levels.items() if not name.startswith("$")]  # MQTT-4.7.2-1
+        for below in found:
+            yield from _matching(below, filter_levels, depth + 1)
+    elif wanted in levels:
+        yield from _matching(levels[wanted], filter_levels, depth + 1)
 
 
 def _all_below(top: Level, is_root: bool) -> Iterator[Level]:
