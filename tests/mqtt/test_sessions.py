@@ -323,3 +323,19 @@ def test_a_purged_message_is_not_sent_again() -> None:
     again = Peer(after).connect("me", clean=False, **KEPT)
     assert not present(again)
     assert again.taken(Publish) == []
+
+
+def test_a_session_that_was_kept_may_end_with_its_next_connection() -> None:
+    bench = ClientBench()
+    first = Peer(bench).connect("me", session_expiry_interval=100)
+    first.subscribe("a", qos=1)
+    first.drop()
+    Peer(bench).connect("writer").publish("a", b"1", qos=1)
+    second = Peer(bench).connect("me", clean=False)
+    assert second.payloads() == [b"1"]
+    second.subscribe("b", qos=1)
+    second.drop()
+    assert not [name for name in bench.host.queues if name.startswith("mqtt-subscription-me")]
+    third = Peer(bench).connect("me", clean=False)
+    assert third.connected is not None
+    assert not third.connected.session_present

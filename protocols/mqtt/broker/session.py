@@ -287,7 +287,8 @@ class Session:
         client = self.client
         assert client is not None
         lasts = group.is_shared or (self.lasts and name.endswith("qos1"))
-        if name in self.host.queues and lasts:
+        known = self.host.queues.get(name)
+        if known is not None and (lasts or known.durable):  # it was to last before this connection
             client.own_queue(name)
             return
         queue = client.declare_queue(name, durable=lasts, exclusive=not lasts, ours=True)
