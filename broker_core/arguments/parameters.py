@@ -20,8 +20,8 @@ PARAMETERS: Final = by_name(
     ),
     Row(
         name="mqtt",
-        about="Settings of MQTT.",
+        about="Settings of MQTT in RabbitMQ.",
         effect=Effect.NO_EFFECT,
-        instead="MQTT is not spoken here",
+        instead="the configuration file has the settings of protocols",
     ),
 )

@@ -132,3 +132,16 @@ def test_a_client_without_a_name_is_the_user_of_its_certificate() -> None:
     address = attrs.evolve(LOOPBACK, tls=TlsFacts("TLSv1.3", "x", "CN=lamp", "lamp"))
     peer = Peer(bench, address=address).connect(user=None, password=None)
     assert peer.front.client.user.name == "lamp"
+
+
+def test_a_client_that_may_not_read_any_more_is_disconnected_when_it_authenticates_itself_again() -> None:
+    bench = ClientBench(SCRAM)
+    bench.user("ann")
+    peer = Peer(bench)
+    scram(peer, b"ann")
+    assert peer.subscribe("a", qos=1) == (1,)
+    (answer,) = scram(peer, b"ann", again=True)
+    assert answer.reason_code == 0
+    bench.broker.access.set_permissions("ann", "/", ".*", ".*", "^none$")
+    scram(peer, b"ann", again=True)
+    assert peer.taken(Disconnect)[0].reason_code == r.NOT_AUTHORIZED

@@ -311,6 +311,8 @@ class AdapterMqtt(ServedConnection, Handler):
         except Failure as failure:
             raise error_of(failure) from None
         self.expires_at = self.client.expires_at
+        if self.session is not None and not self.session.may_go_on():
+            raise MqttError(r.NOT_AUTHORIZED, "the user may no longer read what the client subscribes to")
         return Renewed(answer.octets)
 
     # Messages.

@@ -163,6 +163,11 @@ class Session:
         step = partial(self._send_flight, consumer, flight, sending, sending.body, True)
         served.answers.add(step, self.record is not None)
 
+    def may_go_on(self) -> bool:
+        """Return whether the client may read all of its queues, after its user has logged in again."""
+        client = self.client
+        return client is None or all(client.may_still_read(each.queue) for each in self._consumers.values())
+
     def detach(self) -> None:
         """Part from the connection, which ends: the session waits for another one, or ends."""
         served, client = self.served, self.client
