@@ -339,3 +339,18 @@ def test_a_session_that_was_kept_may_end_with_its_next_connection() -> None:
     third = Peer(bench).connect("me", clean=False)
     assert third.connected is not None
     assert not third.connected.session_present
+
+
+def test_what_is_new_comes_after_what_is_sent_again() -> None:
+    bench = ClientBench()
+    first = Peer(bench).connect("me", session_expiry_interval=100)
+    first.acknowledges = False
+    first.subscribe("a", qos=2)
+    writer = Peer(bench).connect("writer")
+    for number in (1, 2):
+        writer.publish("a", b"%d" % number, qos=number)
+    assert len(first.messages()) == 2
+    first.drop()
+    writer.publish("a", b"new", qos=1)
+    second = Peer(bench).connect("me", clean=False, session_expiry_interval=100)
+    assert second.payloads() == [b"1", b"2", b"new"]

@@ -123,14 +123,27 @@ class Session:
 
     def go_on(self) -> None:
         """Send again what has not been acknowledged, and take messages from the queues. Raises Failure."""
+        served = self.served
+        assert served is not None
+        comes_again = len(self.flights) > 0
+        if comes_again:  # what is new comes after that (MQTT-4.6.0-5)
+            self._window.credit -= self.in_flight_max
         self._resend = deque(self.flights.by_id.values())
         for _ in range(min(len(self._resend), self.in_flight_max)):
             self._send_again(self._resend.popleft())
+        if comes_again:
+            served.answers.add(partial(self._let_new_ones_follow, served), False)
         for name, group in list(self.groups.items()):
             self._declare(name, group)
             for subscribed in group.by_filter.values():
                 self._bind(name, subscribed)
             self._consume(name, group)
+
+    def _let_new_ones_follow(self, served: AdapterMqtt) -> None:
+        """Take new messages from the queues: all that was to be sent again has been sent."""
+        if self.served is served:
+            self._window.credit += self.in_flight_max
+            self.wake()
 
     def _send_again(self, flight: Flight[Delivery | None]) -> None:
         served, delivery = self.served, flight.token
