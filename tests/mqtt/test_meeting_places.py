@@ -109,6 +109,22 @@ def test_the_virtual_host_is_in_the_user_name_or_a_setting() -> None:
     assert unknown.connected.reason_code == r.NOT_AUTHORIZED
 
 
+@pytest.mark.parametrize("topic_filter", ["a", "$share/g/a"])
+def test_a_queue_that_is_another_s_is_neither_taken_nor_deleted(topic_filter: str) -> None:
+    bench = ClientBench()
+    bench.user("eve", configure="^$")
+    name = "mqtt-shared-g:a" if topic_filter != "a" else "mqtt-subscription-meqos1"
+    bench.host.declare_queue(name, durable=True)
+    peer = Peer(bench).connect(user="eve", password=b"eve", **KEPT)
+    assert peer.subscribe(topic_filter, qos=1) == (r.NOT_AUTHORIZED,)
+    assert name in bench.host.queues
+    boss = Peer(bench).connect("boss", **KEPT)
+    bench.host.delete_queue(bench.queue(name))
+    bench.host.declare_queue("mqtt-subscription-bossqos1")
+    assert boss.subscribe("a", qos=1) == (r.UNSPECIFIED_ERROR,)  # it is not durable
+    assert "mqtt-subscription-bossqos1" in bench.host.queues
+
+
 # Limits, alarms and policies.
 
 

@@ -354,3 +354,32 @@ def test_what_is_new_comes_after_what_is_sent_again() -> None:
     writer.publish("a", b"new", qos=1)
     second = Peer(bench).connect("me", clean=False, session_expiry_interval=100)
     assert second.payloads() == [b"1", b"2", b"new"]
+
+
+@pytest.mark.parametrize("ends", ["drop", "leave", "taken over"])
+def test_a_kept_session_has_its_subscriptions_of_qos_0_again(ends: str) -> None:
+    bench = ClientBench()
+    peer = Peer(bench).connect("me", clean=False, **KEPT)
+    peer.subscribe("a", qos=0)
+    peer.subscribe("b", qos=1)
+    if ends != "taken over":
+        getattr(peer, ends)()
+        assert set(bench.host.queues) == {"mqtt-subscription-meqos1"}
+    bench.advance(1)
+    other = Peer(bench).connect("other")
+    other.publish("a", b"lost")
+    again = Peer(bench).connect("me", clean=False, **KEPT)
+    assert present(again)
+    other.publish("a", b"1")
+    other.publish("b", b"2", qos=1)
+    assert again.payloads() == [b"1", b"2"]
+
+
+def test_a_queue_of_qos_0_that_is_deleted_ends_the_session() -> None:
+    bench = ClientBench()
+    peer = Peer(bench).connect("me", clean=False, **KEPT)
+    peer.subscribe("a", qos=0)
+    bench.host.delete_queue(bench.queue("mqtt-subscription-meqos0"))
+    bench.settle()
+    assert peer.taken(Disconnect)[0].reason_code == r.ADMINISTRATIVE_ACTION
+    assert known(bench) == []

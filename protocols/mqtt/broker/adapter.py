@@ -427,6 +427,10 @@ class AdapterMqtt(ServedConnection, Handler):
         if disconnect.reason_code == r.NORMAL_DISCONNECTION:
             session.will = None
 
+    def release_some(self) -> bool:
+        """Release nothing before the end: the session gives up its queues when it parts from the connection."""
+        return False
+
     def on_closed(self) -> None:
         self.answers.end()
         session, self._connect = self.session, None

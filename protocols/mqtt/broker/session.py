@@ -134,7 +134,9 @@ class Session:
         if comes_again:
             served.answers.add(partial(self._let_new_ones_follow, served), False)
         for name, group in list(self.groups.items()):
-            self._declare(name, group)
+            known = self.host.queues.get(name)
+            if known is None or not known.durable:
+                self._declare(name, group)
             for subscribed in group.by_filter.values():
                 self._bind(name, subscribed)
             self._consume(name, group)
@@ -155,6 +157,8 @@ class Session:
         group = self.groups.get(queue.name)
         if queue.deleted or group is None:
             self._forget(flight)
+            if not queue.deleted:  # the session has left its group
+                queue.release(delivery)
             self._free()
             return
         queue.bring((delivery,))
@@ -267,12 +271,14 @@ class Session:
         if before is None and len(self.group_of) >= self.settings.subscriptions_max:
             return r.QUOTA_EXCEEDED
         group = self.groups.get(name) or Group(name, subscribed.share is not None)
+        was_there = name in self.host.queues
         try:
-            self._declare(name, group)
+            if not group.by_filter:
+                self._declare(name, group)
             self._bind(name, subscribed)
             queue = self._readable(name)
         except Failure as failure:
-            if not group.by_filter:
+            if not (group.by_filter or was_there):
                 self._leave(name, group)
             return code_of(failure)
         group.put(subscribed)
@@ -301,15 +307,10 @@ class Session:
         return f"{PREFIX}{self.client_id}qos{min(subscribed.qos, 1)}"
 
     def _declare(self, name: str, group: Group) -> None:
-        """Declare the queue of a group if it is not there. Raises Failure."""
-        client = self.client
-        assert client is not None
+        """Declare the queue of a group, which may be there: then it has to be like it. Raises Failure."""
+        assert self.client is not None
         lasts = group.is_shared or (self.lasts and name.endswith("qos1"))
-        known = self.host.queues.get(name)
-        if known is not None and (lasts or known.durable):  # it was to last before this connection
-            client.own_queue(name)
-            return
-        queue = client.declare_queue(name, durable=lasts, exclusive=not lasts, ours=True)
+        queue = self.client.declare_queue(name, durable=lasts, exclusive=not lasts, ours=True)
         if group.is_shared:
             self.host.note(queue, {**queue.notes, SHARED: True})
 
@@ -389,8 +390,9 @@ class Session:
             self.host.delete_queue(queue)
 
     def queue_deleted(self, queue: Queue) -> bool:
-        """Return whether a deleted queue was one of the session's."""
-        return queue.name in self.groups and not self.ended
+        """Return whether a deleted queue was one of the session's, and not deleted because its connection ended."""
+        is_over = queue.exclusive and self.served is None
+        return queue.name in self.groups and not (self.ended or is_over)
 
     # Messages to the client.
 
