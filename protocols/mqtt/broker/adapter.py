@@ -407,12 +407,12 @@ class AdapterMqtt(ServedConnection, Handler):
         assert session is not None
         identifiers = subscribe.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
-        return tuple([session.subscribe(each, identifier) for each in subscribe.subscriptions])
+        return session.subscribe_all(subscribe.subscriptions, identifier)
 
     def on_unsubscribe(self, unsubscribe: Unsubscribe) -> tuple[int, ...]:
         session = self.session
         assert session is not None
-        return tuple([session.unsubscribe(each) for each in unsubscribe.topic_filters])
+        return session.unsubscribe_all(unsubscribe.topic_filters)
 
     # The end.
 

@@ -11,6 +11,7 @@ belongs to all sessions of the group.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from leveret.clock import Timer
     from leveret.protocols.mqtt.broker.adapter import AdapterMqtt
     from leveret.protocols.mqtt.broker.records import ProtocolRecord
+    from leveret.protocols.mqtt.broker.retained import RetainedMessage
     from leveret.protocols.mqtt.broker.sessions import Sessions
     from leveret.protocols.mqtt.broker.settings import MqttSettings
     from leveret.values import Table
@@ -80,6 +82,8 @@ class Session:
         self.left_ms: int | None = None  # when the last connection ended, in ms since 1970-01-01 UTC
         self._consumers: dict[str, QueueConsumer] = {}  # by the name of the queue
         self._resend: deque[Flight[Delivery | None]] = deque()  # wait for their turn after a reconnection
+        # Queues of new subscriptions, and the retained messages that are still to be put into them.
+        self._showing: deque[tuple[Queue, Iterator[RetainedMessage]]] = deque()
         self._window = Window(0)
         self._expiry: Timer | None = None
         self._will_timer: Timer | None = None
@@ -259,7 +263,20 @@ class Session:
 
     # Subscribing.
 
-    def subscribe(self, asked: Subscription, identifier: int) -> int:
+    def subscribe_all(self, asked: Sequence[Subscription], identifier: int) -> tuple[int, ...]:
+        """Subscribe, and return the reason codes. No packet has more filters than a session may have."""
+        most = self.settings.subscriptions_max
+        codes = [self._subscribe(each, identifier) for each in asked[:most]]
+        self.keep()
+        return *codes, *(r.QUOTA_EXCEEDED for _ in asked[most:])
+
+    def unsubscribe_all(self, topic_filters: Sequence[str]) -> tuple[int, ...]:
+        """Unsubscribe, and return the reason codes."""
+        codes = [self._unsubscribe(each) for each in topic_filters]
+        self.keep()
+        return tuple(codes)
+
+    def _subscribe(self, asked: Subscription, identifier: int) -> int:
         """Subscribe, and return the reason code."""
         subscribed = Subscribed(asked, identifier)
         if not fits(subscribed.own_filter):
@@ -291,13 +308,12 @@ class Session:
         try:
             self._consume(name, group)
         except Failure as failure:
-            self.unsubscribe(asked.topic_filter)
+            self._unsubscribe(asked.topic_filter)
             return code_of(failure)
         if subscribed.share is None and (
             asked.retain_handling == 0 or (asked.retain_handling == 1 and before is None)
         ):
             self._show_retained(queue, subscribed)
-        self.keep()
         return asked.qos
 
     def queue_name(self, subscribed: Subscribed) -> str:
@@ -339,26 +355,28 @@ class Session:
         return consumer
 
     def _show_retained(self, queue: Queue, subscribed: Subscribed) -> None:
-        """Put the retained messages that a subscription matches into its queue."""
-        retained = retained_of(self.host)
-        found = retained.matching(subscribed.levels)
+        """Put the retained messages that a subscription matches into its queue: in portions, if they are many."""
+        self._showing.append((queue, retained_of(self.host).matching(subscribed.levels)))
+        if len(self._showing) == 1:
+            self.broker.long_work.begin(self._show_some)
 
-        def step() -> bool:
-            """Show some, and return whether there may be more."""
-            some = list(islice(found, SHOWN_AT_ONCE))
-            for each in some:
-                self.broker.deliver(retained.message_of(each, self.exchange), (queue,))
-            return len(some) == SHOWN_AT_ONCE and not queue.deleted
+    def _show_some(self) -> bool:
+        """Show some retained messages, and return whether there may be more."""
+        queue, found = self._showing[0]
+        retained, count = retained_of(self.host), 0
+        for each in islice(found, SHOWN_AT_ONCE):
+            self.broker.deliver(retained.message_of(each, self.exchange), (queue,))
+            count += 1
+        if count < SHOWN_AT_ONCE or queue.deleted:
+            self._showing.popleft()
+        return bool(self._showing)
 
-        self.broker.long_work.begin(step)
-
-    def unsubscribe(self, topic_filter: str) -> int:
+    def _unsubscribe(self, topic_filter: str) -> int:
         """Unsubscribe, and return the reason code."""
         group = self.group_of.pop(topic_filter, None)
         if group is None:
             return r.NO_SUBSCRIPTION_EXISTED
         self._withdraw(group, topic_filter)
-        self.keep()
         return r.SUCCESS
 
     def _withdraw(self, group: Group, topic_filter: str) -> None:
