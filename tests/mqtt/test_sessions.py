@@ -6,8 +6,17 @@ import pytest
 
 from leveret.protocols.mqtt.broker.sessions import sessions_of
 from leveret.protocols.mqtt.codec import reason_codes as r
-from leveret.protocols.mqtt.codec.packets import Ack, Disconnect, Publish
-from leveret.protocols.mqtt.codec.properties import PUBACK, PUBCOMP, PUBREC, PUBREL
+from leveret.protocols.mqtt.codec.packets import (
+    Ack,
+    Connect,
+    Disconnect,
+    PingReq,
+    Publish,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+)
+from leveret.protocols.mqtt.codec.properties import PUBACK, PUBCOMP, PUBREC, PUBREL, Properties
 from tests.harness.bench import ClientBench, StoredBench
 from tests.mqtt.peer import Peer
 
@@ -85,14 +94,8 @@ def test_disconnect_changes_the_expiry() -> None:
     peer.leave(session_expiry_interval=0)
     assert known(bench) == []
     peer = Peer(bench).connect("me")
-    peer.send(Disconnect(0, peer_properties(5)))
+    peer.send(Disconnect(0, Properties(session_expiry_interval=5)))
     assert peer.taken(Disconnect)[0].reason_code == r.PROTOCOL_ERROR
-
-
-def peer_properties(expiry_s: int):
-    from leveret.protocols.mqtt.codec.properties import Properties
-
-    return Properties(session_expiry_interval=expiry_s)
 
 
 def test_a_session_is_taken_over_with_what_is_unacknowledged() -> None:
@@ -383,3 +386,19 @@ def test_a_queue_of_qos_0_that_is_deleted_ends_the_session() -> None:
     bench.settle()
     assert peer.taken(Disconnect)[0].reason_code == r.ADMINISTRATIVE_ACTION
     assert known(bench) == []
+
+
+def test_what_a_kept_session_promises_waits_for_the_disk() -> None:
+    bench = StoredBench()
+    peer = Peer(bench)
+    bench.broker.tick()
+    for packet, holds in (
+        (Connect(5, "me", user_name="guest", password=b"guest", properties=Properties(**KEPT)), True),
+        (Subscribe(1, (Subscription("a", 1),)), True),
+        (Unsubscribe(2, ("a",)), True),
+        (PingReq(), False),
+    ):
+        bench.journal.holds = False
+        peer.front.receive(packet.encode(5), bench.broker.tick())
+        assert bench.journal.holds is holds, packet
+        bench.settle()

@@ -245,6 +245,7 @@ class AdapterMqtt(ServedConnection, Handler):
         size_max = self.config.message_size_max
         self._publishing = Publishing(self.client, client_id, self.settings, size_max)
         session.attach(self, self.client, connect.will, self.wire.in_flight_max)
+        self._promise(session)
         return Accepted(
             session_present=present,
             assigned_client_id=assigned,
@@ -407,12 +408,21 @@ class AdapterMqtt(ServedConnection, Handler):
         assert session is not None
         identifiers = subscribe.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
-        return session.subscribe_all(subscribe.subscriptions, identifier)
+        codes = session.subscribe_all(subscribe.subscriptions, identifier)
+        self._promise(session)
+        return codes
+
+    def _promise(self, session: Session) -> None:
+        """Answer once what a session keeps is on disk: its client relies on it after a restart."""
+        if session.record is not None:
+            self.broker.hold_answer()
 
     def on_unsubscribe(self, unsubscribe: Unsubscribe) -> tuple[int, ...]:
         session = self.session
         assert session is not None
-        return session.unsubscribe_all(unsubscribe.topic_filters)
+        codes = session.unsubscribe_all(unsubscribe.topic_filters)
+        self._promise(session)
+        return codes
 
     # The end.
 
