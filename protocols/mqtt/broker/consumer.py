@@ -255,7 +255,7 @@ class QueueConsumer(Consumer):
         self._settle_now(self.session.broker.now)
 
     def cancelled(self) -> None:
-        """Called when the queue is deleted: `Sessions.queue_deleted` ends the session."""
+        """Called when the queue is deleted: `ClientSessions.queue_deleted` ends the session."""
 
     def end_as_slow(self, why: str) -> None:
         self.session.disconnect_slow(why)

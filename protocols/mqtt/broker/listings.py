@@ -11,7 +11,7 @@ from leveret.guests import GAUGE, Guest, Metric
 from leveret.protocols.mqtt.broker.encoding import QOS, publisher_of
 from leveret.protocols.mqtt.broker.retained import RetainedMessages
 from leveret.protocols.mqtt.broker.session import Session
-from leveret.protocols.mqtt.broker.sessions import Sessions
+from leveret.protocols.mqtt.broker.sessions import ClientSessions
 from leveret.protocols.mqtt.codec.reason_codes import ADMINISTRATIVE_ACTION
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Measures(Guest):
         sessions, retained = [], []
         for host in self._broker.hosts():
             label = {"vhost": host.name}
-            if (found := host.guests.find(Sessions)) is not None:
+            if (found := host.guests.find(ClientSessions)) is not None:
                 sessions.append((label, float(len(found))))
             if (kept := host.guests.find(RetainedMessages)) is not None:
                 retained.append((label, float(kept.count)))
@@ -43,7 +43,7 @@ class Measures(Guest):
 
 def sessions_in(host: VirtualHost) -> Iterator[Table]:
     """Return the rows of the sessions of a virtual host."""
-    for session in host.guests.find(Sessions) or ():
+    for session in host.guests.find(ClientSessions) or ():
         yield row_of(session)
 
 
@@ -68,7 +68,7 @@ def row_of(session: Session) -> Table:
 
 def end_session(host: VirtualHost, name: str) -> bool:
     """End a session, and return whether it was there."""
-    sessions = host.guests.find(Sessions)
+    sessions = host.guests.find(ClientSessions)
     session = None if sessions is None else sessions.find(name)
     if session is None:
         return False

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from leveret.protocols.mqtt.broker.adapter import AdapterMqtt
     from leveret.protocols.mqtt.broker.records import ProtocolRecord
     from leveret.protocols.mqtt.broker.retained import RetainedMessage
-    from leveret.protocols.mqtt.broker.sessions import Sessions
+    from leveret.protocols.mqtt.broker.sessions import ClientSessions
     from leveret.protocols.mqtt.broker.settings import MqttSettings
     from leveret.values import Table
 
@@ -54,7 +54,7 @@ class Session:
     """One session. `lasts` says whether it outlives its connection."""
 
     def __init__(
-        self, sessions: Sessions, client_id: str, user: str, settings: MqttSettings, expiry_s: int
+        self, sessions: ClientSessions, client_id: str, user: str, settings: MqttSettings, expiry_s: int
     ) -> None:
         self.sessions = sessions
         self.host = sessions.host

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.virtual_host import VirtualHost
 
 
-class Sessions(Guest):
+class ClientSessions(Guest):
     """Finds, makes and forgets sessions."""
 
     def __init__(self, host: VirtualHost) -> None:
@@ -121,6 +121,6 @@ def _end_all(sessions: list[Session], what: str) -> None:
         session.end()
 
 
-def sessions_of(host: VirtualHost) -> Sessions:
+def sessions_of(host: VirtualHost) -> ClientSessions:
     """Return the sessions of a virtual host."""
-    return host.guest(Sessions)
+    return host.guest(ClientSessions)
