@@ -69,6 +69,7 @@ class Client(Authority):
         part = Client(self.broker, self.user, self.name)
         part.host = self.host
         part.peer = self.peer
+        part.client_id = self.client_id
         part.unanswered = self.unanswered
         return part
 

@@ -119,3 +119,18 @@ def test_a_will_without_permission_is_not_published() -> None:
     reader = reader_of(bench)
     Peer(bench).connect("me", user="eve", password=b"eve", will=will()).drop()
     assert reader.messages() == []
+
+
+@pytest.mark.parametrize("delay_s", [None, 5])
+def test_topic_permissions_of_a_will_know_the_client_id(delay_s: int | None) -> None:
+    bench = ClientBench()
+    bench.user("eve")
+    bench.broker.access.set_topic_permissions("eve", "/", "amq.topic", "^{client_id}$", ".*")
+    reader = Peer(bench).connect("reader")
+    reader.subscribe("+", qos=1)
+    properties = Properties(will_delay_interval=delay_s)
+    for topic in ("d1", "d2"):
+        said = Will(topic, b"x", 1, properties=properties)
+        Peer(bench).connect("d1", user="eve", password=b"eve", will=said, session_expiry_interval=9).drop()
+        bench.advance(20)
+    assert [each.topic for each in reader.messages()] == ["d1"]
