@@ -9,7 +9,9 @@ from leveret.protocols.amqp091.codec.wire import BasicProperties
 from leveret.protocols.mqtt.codec import reason_codes as r
 from leveret.protocols.mqtt.codec.packets import Disconnect, Publish, Will
 from leveret.security.users import TopicPermissions
+from tests.amqp010.peer import session_of as amqp010_session
 from tests.amqp091.peer import channel_of
+from tests.amqp10.peer import session_of as amqp10_session
 from tests.harness.bench import ClientBench, StoredBench
 from tests.mqtt.peer import Peer
 
@@ -221,6 +223,18 @@ def test_a_publisher_to_many_subscribers_gives_others_a_turn() -> None:
     assert [len(reader.messages()) for reader in readers] == [100] * 100
 
 
+def test_a_slow_client_of_qos_0_loses_the_oldest_messages() -> None:
+    bench = ClientBench("[protocols.mqtt]\nwaiting_max = 10\n[limits]\noutbox_size_max = 4096")
+    reader = Peer(bench, 4).connect("reader")
+    reader.subscribe("a")
+    peer = Peer(bench, 4).connect("me")
+    for number in range(100):
+        peer.publish("a", b"%03d" % number + b"x" * 1000)
+    assert bench.queue("mqtt-subscription-readerqos0").ready == 10
+    found = [int(each[:3]) for each in reader.payloads()]
+    assert found == [*range(len(found) - 10), *range(90, 100)]
+
+
 # The other protocols.
 
 
@@ -300,3 +314,21 @@ def test_facts_for_operators() -> None:
     assert [tag for tag, _ in peer.front.unsettled(1)] == [1]
     (consumer,) = bench.queue("mqtt-subscription-d1qos1").consumers
     assert consumer.facts().tag == "d1"
+
+
+def test_amqp_1_0_and_0_10_see_what_mqtt_publishes() -> None:
+    bench = ClientBench()
+    for queue in ("q1", "q2"):
+        bench.host.bind(bench.host.exchange("amq.topic"), bench.host.declare_queue(queue), "a.*")
+    said = {"user_properties": (("unit", "C"),), "content_type": "text/plain", "correlation_data": b"7"}
+    Peer(bench).connect("me").publish("a/b", b"21", qos=1, response_topic="c/d", **said)
+    receiver = amqp10_session(bench).receiver("/queues/q1", credit=1)
+    found = receiver.get()
+    assert found.body == b"21"
+    assert found.header.durable
+    assert found.properties.content_type == "text/plain"
+    assert found.properties.reply_to == "/exchanges/amq.topic/c.d"
+    assert found.application_properties == {"unit": "C"}
+    message = amqp010_session(bench).subscribe("q2").get()
+    assert message.body == b"21"
+    assert message.properties.application_headers == {"unit": "C"}

@@ -326,7 +326,12 @@ class Session:
         """Declare the queue of a group, which may be there: then it has to be like it. Raises Failure."""
         assert self.client is not None
         lasts = group.is_shared or (self.lasts and name.endswith("qos1"))
-        queue = self.client.declare_queue(name, durable=lasts, exclusive=not lasts, ours=True)
+        arguments: Table = {}
+        if not group.is_shared and name.endswith("qos0"):
+            arguments = {"x-max-length": self.settings.waiting_max}
+        queue = self.client.declare_queue(
+            name, durable=lasts, exclusive=not lasts, arguments=arguments, ours=True
+        )
         if group.is_shared:
             self.host.note(queue, {**queue.notes, SHARED: True})
 

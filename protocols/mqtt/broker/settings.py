@@ -61,6 +61,11 @@ class MqttSettings(Record):
         "The most messages with QoS 1 and 2 on their way to one client; it may ask for fewer.",
         1024,
     )
+    waiting_max: int = key(
+        Whole(1, 100_000_000),
+        "The most messages of QoS 0 that wait for one client; the oldest are dropped then.",
+        20_000,
+    )
     topic_alias_max: int = key(
         Whole(0, 65535), "Topic aliases that a client may use, and that are used towards it.", 64
     )
