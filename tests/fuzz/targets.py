@@ -56,6 +56,7 @@ from tests.amqp10 import attack as attack10
 from tests.amqp10 import conversation as conversation10
 from tests.amqp10 import samples as samples10
 from tests.harness.attack import Attack
+from tests.mqtt import attack as attack_mqtt
 from tests.mqtt import samples as samples_mqtt
 
 NAME_MAX: Final = 255  # bytes of the name of a queue
@@ -510,6 +511,11 @@ TARGETS: Final[dict[str, Target]] = {
     ),
     "mqtt-packets": Target(packets_mqtt, PACKETS_MQTT),
     "mqtt-publish": Target(publish_mqtt, PUBLISHES_MQTT),
+    "mqtt-connection": Target(
+        attacking(attack_mqtt.attack, attack_mqtt.STATES),
+        conversations(attack_mqtt.transcript(), len(attack_mqtt.STATES)),
+        is_slow=True,
+    ),
     "chunk": Target(chunk_entries, CHUNKS),
     "block": Target(blocks, BLOCKS),
     "json-value": Target(json_values, JSON_SAMPLES),
