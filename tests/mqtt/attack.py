@@ -128,7 +128,8 @@ class NeighbourMqtt(Neighbour):
 def must_be_protocol(attacker: Peer) -> None:
     """What came back can be read by a client, which refuses what a server does not say; nothing comes after the end."""
     was_closed = attacker.front.closed
-    attacker.reader.version = attacker.front.wire.version or attacker.version
+    wire = attacker.front.wire
+    attacker.reader.version = wire.version or wire._reader.version or 4  # in which other versions are refused
     attacker.read()
     attacker.heard.clear()
     if was_closed:
