@@ -25,6 +25,8 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "federation status": "leveret federation status --vhost prod",
     "forget-ids exchange": "leveret forget-ids exchange shop",
     "forget-ids queue": "leveret forget-ids queue orders",
+    "kept delete": "leveret kept delete line sessions lamp-7 --yes",
+    "kept list": "leveret kept list line sessions --vhost prod",
     "leases list": "leveret leases list --vhost prod",
     "leases release": "leveret leases release orders archive",
     "limit list": "leveret limit list",

@@ -106,6 +106,23 @@ def add_branches(parser: argparse.ArgumentParser, environ: Environ) -> None:
             confirming(asking)
 
 
+def add_kept(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    parts = (
+        (
+            "list",
+            list_kept,
+            "List what a protocol keeps in a virtual host, such as the sessions of its clients.",
+        ),
+        ("delete", delete_kept, "End or delete one thing that a protocol keeps."),
+    )
+    for command, asking in group(parser, environ, parts):
+        asking.add_argument("protocol", metavar="PROTOCOL")
+        asking.add_argument("kind", metavar="LIST", help="the name of the list, such as `sessions`")
+        if command is delete_kept:
+            asking.add_argument("name", metavar="NAME", help="as `list` names it")
+            confirming(asking)
+
+
 def status(options: argparse.Namespace, environ: Environ) -> int:
     return asked(options, environ, "GET", "/api/leveret/status")
 
@@ -208,6 +225,24 @@ def _branches(*names: str) -> str:
     return "/api/leveret/branches/" + "/".join(quote(name, safe="") for name in names)
 
 
+def list_kept(options: argparse.Namespace, environ: Environ) -> int:
+    return asked(options, environ, "GET", _kept(options.protocol, options.kind, options.vhost))
+
+
+def delete_kept(options: argparse.Namespace, environ: Environ) -> int:
+    fact = f"This deletes '{options.name}' of the {options.kind} of {options.protocol} in vhost '{options.vhost}'."
+    if not confirmed(options, fact, "Go on?"):
+        return REFUSED
+    path = _kept(options.protocol, options.kind, options.vhost, options.name)
+    return asked(options, environ, "DELETE", path)
+
+
+def _kept(*names: str) -> str:
+    from urllib.parse import quote
+
+    return "/api/leveret/kept/" + "/".join(quote(name, safe="") for name in names)
+
+
 def asked(
     options: argparse.Namespace,
     environ: Environ,
@@ -259,4 +294,5 @@ ADD: Final[Mapping[str, Add]] = {
     "streams": add_streams,
     "leases": add_leases,
     "branches": add_branches,
+    "kept": add_kept,
 }

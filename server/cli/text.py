@@ -110,6 +110,8 @@ def told(path: str, content: object) -> str:
         return "\n".join(_table(content, "")) if content else "no leases"
     if path.startswith("/api/leveret/branches/") and isinstance(content, list):
         return "\n".join(_table(content, "")) if content else "no branches"
+    if path.startswith("/api/leveret/kept/") and isinstance(content, list):
+        return "\n".join(_table(content, "")) if content else "nothing"
     return "\n".join(_lines(content)) or "done"
 
 

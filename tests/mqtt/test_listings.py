@@ -11,6 +11,7 @@ import pytest
 
 from leveret.protocols.mqtt.broker.listings import LISTINGS, Measures
 from leveret.protocols.mqtt.codec.packets import Disconnect, Publish, SubAck, Subscribe, Subscription
+from leveret.server import cli
 from leveret.server.node.threaded import ThreadedNode, embedded
 from tests.harness.bench import ClientBench
 from tests.mqtt.over_socket import SocketClient
@@ -112,3 +113,19 @@ def test_http_lists_and_deletes(node: ThreadedNode) -> None:
         last = client.until_end()
         assert last is not None
         assert last.reason_code == 0x98
+
+
+def test_the_command_lists_and_deletes(node: ThreadedNode, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://{node.node.addresses[-1]}"
+    with SocketClient(f"{node.host}:{node.port}") as client:
+        client.connect("d2")
+        client.send(Publish("c/d", b"1", 0, True))
+        client.send(Subscribe(1, (Subscription("a"),)))
+        client.next(SubAck)
+        assert cli.main(["kept", "list", "mqtt", "sessions", "--url", url], {}) == cli.DONE
+        assert "d2" in capsys.readouterr().out
+        assert cli.main(["kept", "delete", "mqtt", "retained", "c/d", "--url", url, "--yes"], {}) == cli.DONE
+        assert cli.main(["kept", "delete", "mqtt", "retained", "c/d", "--url", url], {}) == cli.REFUSED
+        capsys.readouterr()
+        assert cli.main(["kept", "list", "mqtt", "retained", "--url", url], {}) == cli.DONE
+        assert capsys.readouterr().out == "nothing\n"

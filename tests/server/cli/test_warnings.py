@@ -192,10 +192,10 @@ def test_a_tag_that_gives_no_rights_and_looks_like_one_that_does_is_told(
 
 def test_a_table_of_a_protocol_that_is_not_there_is_told(tmp_path: Path, capsys: Printed) -> None:
     file = tmp_path / "leveret.toml"
-    file.write_text("[protocols.mqtt]\nport = 1883\n[protocols.amqp91]\nenabled = true\n[protocols.http]\n")
+    file.write_text("[protocols.stomp]\nport = 61613\n[protocols.amqp91]\nenabled = true\n[protocols.http]\n")
     assert check(file) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "leveret: warning: protocols.mqtt has no effect: there is no protocol of this name",
+        "leveret: warning: protocols.stomp has no effect: there is no protocol of this name",
         "leveret: warning: protocols.amqp91 has no effect: there is no protocol of this name; did you mean amqp091?",
     ]
 
