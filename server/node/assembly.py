@@ -693,12 +693,18 @@ def check_protocols(config: Config, known: Mapping[str, Protocol]) -> None:
 
 
 def protocol_warnings(config: Config, known: Mapping[str, Protocol]) -> list[str]:
-    """Return the warnings of tables for protocols that no plug-in brings."""
-    return [
-        f"protocols.{shown(name)} has no effect: there is no protocol of this name{meant(name, known)}"
-        for name in config.protocols.others
-        if name not in known and name not in config.plugins.disabled
-    ]
+    """Return the warnings of tables for protocols that no plug-in brings, or that have to be named by a listener."""
+    served = {name for listener in config.listeners for name in listener.protocols or ()}
+    warnings = []
+    for name in config.protocols.others:
+        if name not in known:
+            if name not in config.plugins.disabled:
+                why = f"there is no protocol of this name{meant(name, known)}"
+                warnings.append(f"protocols.{shown(name)} has no effect: {why}")
+        elif not (known[name].shared or name in HTTP_PROTOCOLS or name in served):
+            if config.protocols.enabled(name):
+                warnings.append(f"protocols.{name} has no effect: no listener names it in its protocols")
+    return warnings
 
 
 def mechanism_warnings(config: Config) -> list[str]:

@@ -283,7 +283,7 @@ def test_plugins_are_listed_with_where_they_come_from(ask: Ask, channel: Blockin
     assert isinstance(types, list)
     well = {"exchanges": 1, "errors": 0, "slow_calls": 0, "slowest_ms": 0}
     assert {"name": "x-random", "from": "leveret.plugins.random_exchange", **well} in types
-    assert told.content["protocols"] == ["amqp010", "amqp091", "amqp10", "http", "prometheus"]
+    assert told.content["protocols"] == ["amqp010", "amqp091", "amqp10", "http", "mqtt", "prometheus"]
     assert "x-certain" in ask("plugins").out
     channel.exchange_delete("one")
 

@@ -137,7 +137,7 @@ def test_a_check_finds_all_that_would_stop_a_start_in_one_go(
         "the environment variable LEVERET_LOG_LEVLE is not read; did you mean LEVERET_LOG__LEVEL?",
         "memory.watermark: found -1",
         'http.address: found "127.0.0.1:5672", accepted: an address of its own: listeners[0].address has this',
-        'listeners[0].protocols: found "amqp19", accepted: one of amqp010, amqp091, amqp10, http, mqtt, prometheus; did you',
+        'found "amqp19", accepted: one of amqp010, amqp091, amqp10, http, mqtt, prometheus; did you',
         f"{tmp_path}/nope.json: found no such file or directory",
         f'node.data_dir: found "{tmp_path}/plain/data", accepted: a folder that can be made',
         "log.audit: found ",

@@ -200,6 +200,18 @@ def test_a_table_of_a_protocol_that_is_not_there_is_told(tmp_path: Path, capsys:
     ]
 
 
+def test_a_table_of_a_protocol_that_no_listener_names_is_told(tmp_path: Path, capsys: Printed) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text("[protocols.mqtt]\nenabled = true\n")
+    assert check(file) == 0
+    told = "leveret: warning: protocols.mqtt has no effect: no listener names it in its protocols"
+    assert capsys.readouterr().err.splitlines() == [told]
+    for more in ("enabled = false", '[[listeners]]\naddress = "127.0.0.1:0"\nprotocols = ["mqtt"]'):
+        file.write_text(f"[protocols.mqtt]\n{more}\n")
+        assert check(file) == 0
+        assert capsys.readouterr().err == ""
+
+
 def test_a_variable_with_one_underscore_too_few_is_told(tmp_path: Path, capsys: Printed) -> None:
     file = tmp_path / "leveret.toml"
     file.write_text("")
