@@ -136,7 +136,7 @@ class Session:
         for _ in range(min(len(self._resend), self.in_flight_max)):
             self._send_again(self._resend.popleft())
         if comes_again:
-            served.answers.add(partial(self._let_new_ones_follow, served), False)
+            served.answers.add(partial(_let_new_ones_follow, self, served), False)
         for name, group in list(self.groups.items()):
             known = self.host.queues.get(name)
             if known is None or not known.durable:
@@ -144,12 +144,6 @@ class Session:
             for subscribed in group.by_filter.values():
                 self._bind(name, subscribed)
             self._consume(name, group)
-
-    def _let_new_ones_follow(self, served: AdapterMqtt) -> None:
-        """Take new messages from the queues: all that was to be sent again has been sent."""
-        if self.served is served:
-            self._window.credit += self.in_flight_max
-            self.wake()
 
     def _send_again(self, flight: Flight[Delivery | None]) -> None:
         served, delivery = self.served, flight.token
@@ -536,6 +530,13 @@ class Session:
 
     def disconnect_slow(self, why: str) -> None:
         self.disconnect(r.QUOTA_EXCEEDED, why)
+
+
+def _let_new_ones_follow(session: Session, served: AdapterMqtt) -> None:
+    """Take new messages from the queues: all that was to be sent again on this connection has been sent."""
+    if session.served is served:
+        session._window.credit += session.in_flight_max
+        session.wake()
 
 
 def nothing() -> None:
