@@ -25,7 +25,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the broker cannot be r
 ARCHIVE: Final = """\
 examples:
   leveret pipeline archive orders /lake/orders --once              all messages there are; a second run: the new ones
-  leveret pipeline archive orders /lake/orders --continuous --every 30s
+  leveret pipeline archive orders /lake/orders --continuous --every 30s      what comes, too, until Ctrl-C or SIGTERM
   leveret pipeline archive orders refunds /lake/all --partition-by day,stream
   leveret pipeline archive jobs /lake/jobs --reader archive        a queue: its messages move to the lake
 """
@@ -141,8 +141,8 @@ def _add_archive(actions: Actions[argparse.ArgumentParser], environ: Mapping[str
         "--engine",
         choices=["auto", "pyarrow", "spark"],
         default="auto",
-        help="what reads and writes: this process with pyarrow, or Spark (default: the former up to 10,000,000"
-        " messages or 4 GiB, as Spark takes ten seconds to start)",
+        help="what reads and writes: this process with pyarrow, or Spark (default: the former, but for --once with"
+        " more than 10,000,000 messages or 4 GiB, for which Spark is worth the ten seconds in which it starts)",
     )
     adding.add_argument(
         "--partition-by",

@@ -15,7 +15,17 @@ from urllib.parse import quote
 import attrs
 
 from leveret.pipeline.broker_client import TEXT_MAX, Answer, BrokerClient
-from leveret.pipeline.errors import Ahead, Expired, Fenced, Missing, NoStream, PipelineError, Refused, Remade
+from leveret.pipeline.errors import (
+    Ahead,
+    Expired,
+    Fenced,
+    Missing,
+    NoStream,
+    PipelineError,
+    Refused,
+    Remade,
+    Unauthorized,
+)
 from leveret.pipeline.options import Options
 
 Json: TypeAlias = Mapping[str, object]
@@ -196,7 +206,7 @@ class Client:
         """Raise the error that an answer other than 200 means."""
         status, reason, user = answer.status, answer.reason, self._options.username
         if status == 401:
-            raise Refused(
+            raise Unauthorized(
                 f"{self._asker.url} does not let '{user}' in: see the options username and passwordFile"
             )
         if status == 403:

@@ -19,6 +19,10 @@ class Refused(PipelineError):  # noqa: N818
     """Raised when the broker refuses a request: wrong password, no permission, no such stream."""
 
 
+class Unauthorized(Refused):
+    """Raised when the broker does not let the user in, also with a password that was read again."""
+
+
 class Missing(Refused):
     """Raised when there is no such stream."""
 

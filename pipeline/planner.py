@@ -77,6 +77,7 @@ class Planner:
         self._since = now()  # of the last micro-batch, or of the start
         self._said: set[str] = set()  # losses that were logged
         self._target: Marks | None = None  # the end for Trigger.AvailableNow
+        self.left = 0  # messages that the limit has kept out of the last micro-batch
 
     # Batch reads.
 
@@ -144,10 +145,12 @@ class Planner:
         streams = self._streams(known=start, done=start)
         begins = {each: self._begin(each, start.get(each), stream) for each, stream in streams.items()}
         available = {each: self._available(each, begins[each], stream) for each, stream in streams.items()}
+        self.left = 0
         if self._is_too_soon(sum(available.values())):
             return dict(start)
         shares = admitted(available, self._messages(limit, streams, available))
         taken = self._reserved(begins, shares, limit)
+        self.left = sum(available.values()) - sum(taken.values())
         marks = dict(start)
         for each, stream in streams.items():
             begin = begins[each]

@@ -1,4 +1,5 @@
-"""Archive streams and queues in this process, without Spark: what is there now, to the same table and checkpoint.
+"""Archive streams and queues in this process, without Spark: what is there now, or also what comes, to the same table
+and checkpoint.
 
     checkpoint ── where to go on ──> plan of a micro-batch, noted ──> data files ──> commit to the table ──> noted
 
@@ -11,11 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 import attrs
 
 from leveret.pipeline.client import Client
+from leveret.pipeline.errors import PipelineError, Unauthorized, Unreachable
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.checkpoints import Position
 from leveret.pipeline.jobs.data_files import DataFile, Layout, table_schema
@@ -27,6 +30,10 @@ from leveret.pipeline.options import Offsets, Options, SinceEach
 from leveret.pipeline.planner import Limit, Planner
 from leveret.pipeline.progress import PartitionLag, QueryProgress
 from leveret.pipeline.reader import rows_of
+
+RETRY_S: Final = 5  # a run that goes on asks so long at a time, and may be stopped between
+PAUSE_S, PAUSE_MAX_S = 1.0, 30.0  # between attempts to reach a broker that is gone
+IDLE_REPORT_S: Final = 60  # a broker that was restarted knows of a run again after this time
 
 
 def file_name(wanted: Range) -> str:
@@ -47,6 +54,13 @@ def read_by(ranges: Iterable[Range]) -> dict[str, Interval]:
         first, until = found.get(name, (each.first, each.until))
         found[name] = min(first, each.first), max(until, each.until)
     return found
+
+
+Progressed = Callable[[QueryProgress], None]
+
+
+def unreported(progress: QueryProgress) -> None:
+    """Report nothing: the default."""
 
 
 @attrs.frozen
@@ -88,9 +102,7 @@ class LocalArchive:
         """Return where the next micro-batch begins."""
         return found.marks or self._planner.initial()
 
-    def run(
-        self, report: Report, stop: Stop, progressed: Callable[[QueryProgress], None] = lambda progress: None
-    ) -> bool:
+    def run(self, report: Report, stop: Stop, progressed: Progressed = unreported) -> bool:
         """Archive what is there now; return False if `stop` has interrupted that. Raises PipelineError, OSError.
 
         `progressed` is told how far the table is after each micro-batch, and also if there is none.
@@ -98,25 +110,79 @@ class LocalArchive:
         self._planner.prepare_available_now()
         is_told = False
         while not stop.asked:
-            found = (
-                self._checkpoint.position()
-            )  # read once: another run must not come between start and number
-            start, batch = self._begin(found), found.planned
-            if found.planned > found.done:  # an earlier run has planned it, and perhaps not finished
-                end = self._checkpoint.planned(batch)
-            else:
-                # what is below `start` is settled, as it is in the table
-                batch, end = found.planned + 1, self._planner.latest(start, self._limit)
-                if end == start:
-                    if not is_told and found.done >= 0:
-                        progressed(self._progress(found.done, 0, 0.0, end))
-                    return True
-                self._checkpoint.plan(batch, end, self._now_ms())
-            done = self._archive(batch, start, end)
-            report.batch(batch, done.rows, done.seconds, done.behind)
+            done = self._step(report)
+            if done is None:
+                if not is_told and (standing := self._standing()) is not None:
+                    progressed(standing)
+                return True
             progressed(done)
             is_told = True
         return False
+
+    def run_on(
+        self,
+        report: Report,
+        stop: Stop,
+        every_s: float,
+        progressed: Progressed = unreported,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Archive what is there and what comes, until `stop`; the running micro-batch is completed then.
+
+        A micro-batch begins `every_s` after the one before has begun, or as soon as that one ends if it took longer or
+        had to leave messages. While no broker answers, or none lets us in after one did, it tries again, in the middle
+        of a micro-batch, too. `progressed` is told after each micro-batch, and every minute without one.
+
+        Raises PipelineError, OSError.
+        """
+        pause, is_let_in, told = PAUSE_S, False, self._now()
+        while not stop.asked:
+            began = self._now()
+            try:
+                done = self._step(report)
+                if done is None and began - told >= IDLE_REPORT_S:
+                    done = self._standing()
+            except (Unreachable, Unauthorized) as error:
+                if isinstance(error, Unauthorized) and not is_let_in:
+                    raise
+                report.line(f"{error}; trying again in {pause:.0f} s")
+                stop.pause(pause, sleep)
+                pause = min(2 * pause, PAUSE_MAX_S)
+                continue
+            pause, is_let_in = PAUSE_S, True
+            if done is not None:
+                told = began
+                progressed(done)
+            if done is None or not self._planner.left:
+                stop.pause(began + every_s - self._now(), sleep)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Settle what is in the table: a queue shall not keep it until the next run."""
+        with suppress(PipelineError):  # then the next run does
+            self._planner.commit(self._checkpoint.position().marks)
+
+    def _step(self, report: Report) -> QueryProgress | None:
+        """Do one micro-batch and report it; return None if there is nothing to read."""
+        # Read once: another run must not come between start and number.
+        found = self._checkpoint.position()
+        start, batch = self._begin(found), found.planned
+        if found.planned > found.done:  # an earlier run has planned it, and perhaps not finished
+            end = self._checkpoint.planned(batch)
+        else:
+            # what is below `start` is settled, as it is in the table
+            batch, end = found.planned + 1, self._planner.latest(start, self._limit)
+            if end == start:
+                return None
+            self._checkpoint.plan(batch, end, self._now_ms())
+        done = self._archive(batch, start, end)
+        report.batch(batch, done.rows, done.seconds, done.behind)
+        return done
+
+    def _standing(self) -> QueryProgress | None:
+        """Return how far the table is without a new micro-batch; None if it has none at all."""
+        found = self._checkpoint.position()
+        return self._progress(found.done, 0, 0.0, found.marks) if found.done >= 0 else None
 
     def _now_ms(self) -> int:
         return int(self._now() * 1000)
@@ -144,10 +210,12 @@ class LocalArchive:
 
 
 @contextmanager
-def local_archive(options: Options, layout: Layout, checkpoint: ArchiveCheckpoint) -> Iterator[LocalArchive]:
-    """Yield a run, with its connection to the broker."""
+def local_archive(
+    options: Options, layout: Layout, checkpoint: ArchiveCheckpoint, now: Callable[[], float] = time.time
+) -> Iterator[LocalArchive]:
+    """Yield a run, with its connection to the broker. `now` returns seconds since 1970."""
     client = Client(options)
     try:
-        yield LocalArchive(options, layout, checkpoint, Planner(options, client, Leases(client)))
+        yield LocalArchive(options, layout, checkpoint, Planner(options, client, Leases(client)), now)
     finally:
         client.close()

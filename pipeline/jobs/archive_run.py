@@ -62,12 +62,11 @@ def why_not_here(
     target: Target,
     checkpoint: str | None,
     engine: Engine,
-    is_continuous: bool,
     master: str,
     settings: Sequence[object],
 ) -> str | None:
     """Return why Spark has to do it; None if this process may. Raises BadOption if one was asked for that cannot."""
-    reason = _why_not_here(target, checkpoint, engine, is_continuous, master, settings)
+    reason = _why_not_here(target, checkpoint, engine, master, settings)
     if reason is not None and checkpoint is None:
         raise BadOption(
             f"with Spark ({reason}), {target.where} needs a checkpoint: name a folder of this machine with --checkpoint"
@@ -79,14 +78,12 @@ def _why_not_here(
     target: Target,
     checkpoint: str | None,
     engine: Engine,
-    is_continuous: bool,
     master: str,
     settings: Sequence[object],
 ) -> str | None:
     if engine is Engine.SPARK:
         return "--engine spark says so"
     reasons = {
-        "it goes on until it is stopped (--continuous)": is_continuous,
         "a folder of Parquet is written by Spark's own sink": target.format == PARQUET,
         f"the checkpoint {checkpoint} is not a folder of this machine": checkpoint is not None
         and folder_of(checkpoint) is None,
@@ -101,11 +98,15 @@ def _why_not_here(
     return None
 
 
-def reason(backlog: Backlog, engine: Engine, has_checkpoint: bool = True) -> tuple[bool, str]:
+def reason(
+    backlog: Backlog, engine: Engine, has_checkpoint: bool = True, goes_on: bool = False
+) -> tuple[bool, str]:
     """Return whether this process archives so much, and a line that says what was chosen and why."""
     much = f"{backlog.messages:,} messages, about {backlog.octets:,} bytes"
     if engine is Engine.PYARROW:
         return True, f"{much}: with pyarrow in this process, as --engine pyarrow says"
+    if goes_on:
+        return True, f"{much}, and what comes: with pyarrow in this process, which needs no Spark"
     limit = f"{MESSAGES_MAX:,} messages or {OCTETS_MAX >> 30} GiB"
     if backlog.messages <= MESSAGES_MAX and backlog.octets <= OCTETS_MAX:
         return True, f"{much}: with pyarrow in this process, which needs no Spark up to {limit}"

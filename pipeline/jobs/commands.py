@@ -39,7 +39,7 @@ from leveret.pipeline.jobs.run import (
     watch,
 )
 from leveret.pipeline.jobs.run_lock import held
-from leveret.pipeline.progress import ProgressReporter, progress_in
+from leveret.pipeline.progress import ProgressReporter, QueryProgress, progress_in
 from leveret.pipeline.sink_options import read_sink_options
 from leveret.server.cli.api_commands import words_of
 
@@ -54,6 +54,7 @@ DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NOT_LET_IN: Final = "does not let"
 NAME_OCTETS_MAX: Final = 255  # of a pipeline's name
 BATCH: Final = 1_000_000  # messages in a micro-batch
+UNITS_S: Final = {"milliseconds": 0.001, "seconds": 1, "minutes": 60, "hours": 3600}
 SETTINGS: Final = {
     "spark.log.level": "WARN",  # to a file; we print a query's error ourselves, in a line
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream named `17` is a text
@@ -149,7 +150,7 @@ def archive(options: argparse.Namespace, environ: Environ) -> int:
             f" `leveret pipeline convert {target.where}` makes it a Delta table"
         )
     engine = runs.Engine(options.engine)
-    forced = runs.why_not_here(target, checkpoint, engine, options.continuous, options.master, options.spark)
+    forced = runs.why_not_here(target, checkpoint, engine, options.master, options.spark)
     with held(folder_of(checkpoint) if checkpoint else None):
         if forced is None:
             done = _archive_here(options, environ, target, checkpoint, engine)
@@ -166,7 +167,7 @@ def _local(
     options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str | None
 ) -> Iterator[LocalArchive]:
     """Yield a run of this process whose checkpoint goes on where the table ends."""
-    from leveret.pipeline.jobs.archive_local import local_archive
+    from leveret.pipeline.jobs.archive_local import RETRY_S, local_archive
     from leveret.pipeline.jobs.archive_run import layout_of
     from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
     from leveret.pipeline.jobs.table_positions import TableCheckpoint
@@ -174,6 +175,8 @@ def _local(
     reach = reached(options, environ, reads=True)
     _require_readable(reach, options.sources, options.reader)
     checked = reach.checked(options.sources, _reading(options))
+    if options.continuous:
+        checked = attrs.evolve(checked, retry_s=min(checked.retry_s, RETRY_S))
     layout = layout_of(target, checked)
     folder = folder_of(checkpoint) if checkpoint else None
     kept = TableCheckpoint(target.where, options.sources) if folder is None else QueryCheckpoint(folder)
@@ -192,15 +195,22 @@ def _archive_here(
     with metrics_in(options.metrics) as file, Stop().listening() as stop:
         report = Report("archive", _tell, file)
         with _local(options, environ, target, checkpoint) as run:
-            is_here, why = reason(run.backlog(), engine, has_checkpoint=checkpoint is not None)
+            is_here, why = reason(run.backlog(), engine, checkpoint is not None, options.continuous)
             _tell(f"archive: {why}")
             if not is_here:
                 return None
             reporter = ProgressReporter(reached(options, environ, reads=True).options)
             name = _name_of("archive", options)
+
+            def progressed(found: QueryProgress) -> None:
+                reporter.tell(attrs.evolve(found, name=name))
+
             with closing(reporter), ended(report) as end:
-                end.well = run.run(report, stop, lambda found: reporter.tell(attrs.evolve(found, name=name)))
-    return DONE if end.well else INTERRUPTED
+                if options.continuous:
+                    run.run_on(report, stop, seconds_of(options.every), progressed)
+                else:
+                    end.well = run.run(report, stop, progressed)
+    return DONE if end.well or options.continuous else INTERRUPTED
 
 
 def _archive_with_spark(
@@ -423,6 +433,12 @@ def _reading(options: argparse.Namespace, writes: bool = False) -> dict[str, str
 
 def _every(options: argparse.Namespace) -> str | None:
     return options.every if options.continuous else None
+
+
+def seconds_of(interval: str) -> float:
+    """Return an interval in Spark's notation, such as `10 seconds`, in seconds."""
+    number, unit = interval.split()
+    return int(number) * UNITS_S[unit]
 
 
 def _plan(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 POLL_S: Final = 1
+PAUSE_S: Final = 0.1  # how long a request to stop may have to wait
 STARTS_MAX: Final = 4
 # Spark's words, in PythonWorkerFactory: it waits ten seconds for a Python worker, and no setting changes that.
 LATE_WORKER: Final = "failed to connect back"
@@ -46,6 +47,13 @@ class Stop:
         finally:
             for each, handler in zip(SIGNALS, before, strict=True):
                 signal.signal(each, handler)
+
+    def pause(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Sleep so long, or until it is asked to stop: a signal does not end a sleep by itself."""
+        while seconds > 0 and not self.asked:
+            part = min(seconds, PAUSE_S)
+            sleep(part)
+            seconds -= part
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.asked += 1
@@ -100,6 +108,10 @@ class Report:
         self._write(
             batch=number, rows=rows, **more, seconds=round(seconds, 3), rows_per_s=round(rate), behind=behind
         )
+
+    def line(self, text: str) -> None:
+        """Report something else, such as why there is no progress."""
+        self._tell(f"{self._job}: {text}")
 
     def end(self, how: str) -> None:
         """Report the end. `how`: done, stopped or failed."""

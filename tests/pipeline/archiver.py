@@ -1,6 +1,8 @@
 """Archives without Spark, each run in a process of its own that is killed at one of its steps.
 
-    python -m tests.pipeline.archiver http://127.0.0.1:15672 FOLDER      then lines such as: stream 17
+    python -m tests.pipeline.archiver http://127.0.0.1:15672 FOLDER      then lines such as: stream 17 on
+
+`on` is a run that goes on with what comes, until it is killed.
 
 A step is a request to the broker, or a file that is opened for writing, linked or removed. The process that reads the
 lines has loaded everything and run nothing; it forks for each run.
@@ -27,6 +29,8 @@ SOURCES: Final = {
     "stream": {"subscribe": "lake-events", "startingOffsets": "earliest"},
     "queue": {"subscribe": "for-lake", "readerName": "lake"},
 }
+ON: Final = "on"
+EVERY_S: Final = 0.02  # between micro-batches of a run that goes on
 KILLED, DONE, FAILED = "killed", "done", "failed"
 
 
@@ -34,8 +38,8 @@ def table_of(folder: Path, source: str) -> Path:
     return folder / f"{source}-lake"
 
 
-def archive(endpoint: str, folder: Path, source: str) -> None:
-    """Archive what there is."""
+def archive(endpoint: str, folder: Path, source: str, goes_on: bool) -> None:
+    """Archive what there is, or also what comes."""
     where = table_of(folder, source)
     given = {
         "endpoints": endpoint,
@@ -47,7 +51,11 @@ def archive(endpoint: str, folder: Path, source: str) -> None:
     layout = Layout(str(where), BY, columns(options, BY))
     with local_archive(options, layout, QueryCheckpoint(folder / f"{source}-lake.checkpoint")) as run:
         run.agree()
-        run.run(Report("archive", lambda line: None), Stop())
+        report = Report("archive", lambda line: None)
+        if goes_on:
+            run.run_on(report, Stop(), EVERY_S)
+        else:
+            run.run(report, Stop())
 
 
 def die_at(step: int, folder: Path) -> None:
@@ -79,12 +87,12 @@ def is_step(event: str, arguments: tuple[object, ...], folder: str) -> bool:
 def main() -> None:
     endpoint, folder = sys.argv[1], Path(sys.argv[2])
     for line in sys.stdin:
-        source, step = line.split()
+        source, step, *how = line.split()
         child = os.fork()
         if not child:
             die_at(int(step), folder)
             try:
-                archive(endpoint, folder, source)
+                archive(endpoint, folder, source, how == [ON])
             except Exception as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 os._exit(1)

@@ -4,10 +4,10 @@
     python -m tests.pipeline.rounds --folder /tmp/rounds --minutes 8       # again and again, until it is through
 
 What dies: in one round the driver with all that it started, in the next a process that does a task, and the broker; and
-in each round, while a driver starts, twenty runs of archives without Spark, half of a stream and half of a queue, each
-at one of its steps. Before that, several runs archive one stream at once, with one checkpoint or one each, with Spark
-and without, and one of them is killed. A round goes on where the one before was cut off, with the same checkpoints,
-tables and data. At the end polars, DuckDB, pyarrow, pandas and Spark read the tables.
+in each round, while a driver starts, twenty runs of archives without Spark, half of a stream and half of a queue, some
+of which go on until then, each at one of its steps. Before that, several runs archive one stream at once, with one
+checkpoint or one each, with Spark and without, and one of them is killed. A round goes on where the one before was cut
+off, with the same checkpoints, tables and data. At the end polars, DuckDB, pyarrow, pandas and Spark read the tables.
 """
 
 from __future__ import annotations
@@ -126,13 +126,16 @@ class Rounds:
             wanted = self.archives_killed + self.archives
             while self.archives_killed < wanted:
                 source = ("stream", "queue")[self.archives_killed % 2]
-                outcome = ask(source, self._chance.randrange(1, STEPS_MAX))
+                step, how = self._chance.randrange(1, STEPS_MAX), self._chance.choice(("", archiver.ON))
+                outcome = ask(f"{source} {step} {how}")
                 assert outcome != archiver.FAILED, (self._folder / "archiver.log").read_text()[-4000:]
                 self.archives_killed += outcome == archiver.KILLED
                 if outcome == archiver.DONE:
                     self._publish(FOR_ARCHIVES)
             for source in archiver.SOURCES:
-                assert ask(source, 0) == archiver.DONE, (self._folder / "archiver.log").read_text()[-4000:]
+                assert ask(f"{source} 0") == archiver.DONE, (self._folder / "archiver.log").read_text()[
+                    -4000:
+                ]
 
     def overlap(self, engines: Sequence[str], is_shared: bool) -> None:
         """Have several runs archive one stream at once, kill one of them, and have another go on where they ended."""
@@ -168,7 +171,7 @@ class Rounds:
         return self._folder / "overlapping" / "table"
 
     @contextlib.contextmanager
-    def _archiver(self) -> Iterator[Callable[[str, int], str]]:
+    def _archiver(self) -> Iterator[Callable[[str], str]]:
         command = [sys.executable, "-m", "tests.pipeline.archiver", self._node.url, str(self._folder)]
         variables = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (self._folder / "archiver.log").open("a") as log:
@@ -176,10 +179,10 @@ class Rounds:
                 command, cwd=ROOT, env=variables, stdin=PIPE, stdout=PIPE, stderr=log, text=True
             )
 
-        def ask(source: str, step: int) -> str:
+        def ask(run: str) -> str:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(f"{source} {step}\n")
+            process.stdin.write(f"{run}\n")
             process.stdin.flush()
             return process.stdout.readline().strip()
 

@@ -6,9 +6,11 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.pipeline.errors import BadOption, DataLoss, PipelineError
+from leveret.pipeline.errors import BadOption, DataLoss, PipelineError, Unauthorized
 from leveret.pipeline.jobs import archive_local, data_files, delta, run_lock
 from leveret.pipeline.jobs.archive import Target
 from leveret.pipeline.jobs.archive_columns import LATER, columns
@@ -36,11 +38,12 @@ from leveret.pipeline.jobs.run_lock import held
 from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, TableCheckpoint
 from leveret.pipeline.offsets import Marks
 from leveret.pipeline.options import Use, read_options
+from leveret.pipeline.progress import QueryProgress
 from leveret.server.cli import main
 from leveret.values import Timestamp
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import QUEUED_MS, FakeBroker, message
-from tests.pipeline.conftest import ROOT
+from tests.pipeline.conftest import ROOT, LocalNode
 
 polars = need_module("polars")
 deltalake = need_module("deltalake")
@@ -93,12 +96,16 @@ class Lake:
 
     @contextmanager
     def run(
-        self, checkpoint: ArchiveCheckpoint | None = None, by: tuple[str, ...] = ("day",), **given: str
+        self,
+        checkpoint: ArchiveCheckpoint | None = None,
+        by: tuple[str, ...] = ("day",),
+        now: Callable[[], float] = time.time,
+        **given: str,
     ) -> Iterator[LocalArchive]:
         said = {"endpoints": self.broker.url, "subscribe": "orders", "startingOffsets": "earliest", **given}
         options = read_options(said, Use.STREAM)
         layout = Layout(str(self.where), by, columns(options, by))
-        with local_archive(options, layout, checkpoint or QueryCheckpoint(self.checkpoint)) as run:
+        with local_archive(options, layout, checkpoint or QueryCheckpoint(self.checkpoint), now) as run:
             yield run
 
     def once(
@@ -150,6 +157,170 @@ def test_a_micro_batch_that_was_cut_off_is_in_the_table_once(lake: Lake, dies: s
     lake.broker.stream("orders").fill(30)
     lake.once(startingOffsets="latest")  # the first micro-batch is the one that was planned
     assert lake.offsets() == [*range(150)]
+
+
+class Clock:
+    """A time that passes only while a run sleeps. At each of some seconds something happens, and the last of them is a
+    request to stop."""
+
+    def __init__(self, *events: tuple[float, Callable[[], object]]) -> None:
+        self.at = 0.0
+        self.stop = Stop()
+        self._events = list(events)
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+        while self._events and self._events[0][0] <= self.at + 0.001:
+            self._events.pop(0)[1]()
+        if not self._events:
+            self.stop.asked = 1
+
+
+def go_on(
+    lake: Lake, clock: Clock, every_s: float = 10, checkpoint: ArchiveCheckpoint | None = None, **given: str
+) -> list[QueryProgress]:
+    """Run until the clock asks it to stop, and return what was reported."""
+    found: list[QueryProgress] = []
+    with lake.run(checkpoint, now=clock.now, retrySeconds="0", **given) as run:
+        report = Report("archive", lake.lines.append)
+        run.run_on(report, clock.stop, every_s, found.append, clock.sleep)
+    return found
+
+
+def test_a_run_that_goes_on_archives_what_comes(lake: Lake):
+    stream = lake.broker.stream("orders")
+    stream.fill(250)
+    clock = Clock((5, lambda: stream.fill(40)), (15, lambda: stream.fill(10)), (25, lambda: None))
+    found = go_on(lake, clock, maxOffsetsPerTrigger="100")
+    # The first three follow each other at once, as each but the third has left messages.
+    assert [each.rows for each in found] == [100, 100, 50, 40, 10]
+    assert [each.batch for each in found] == [*range(5)]
+    assert found[0].behind == 150
+    assert lake.offsets() == [*range(300)]
+    assert position(lake.checkpoint).done == 4
+    lake.agreed()  # a run of another kind goes on there
+    assert lake.lines[-1].startswith("archive: batch 4: 10 rows")
+
+
+def test_a_run_that_goes_on_waits_for_as_many_messages_as_it_is_told(lake: Lake):
+    stream = lake.broker.stream("orders")
+    stream.fill(10)
+    clock = Clock((15, lambda: stream.fill(90)), (25, lambda: None))
+    found = go_on(lake, clock, minOffsetsPerTrigger="100")
+    assert [each.rows for each in found] == [100]
+
+
+def test_a_super_stream_and_streams_are_archived_as_they_come(lake: Lake):
+    parts = lake.broker.super_stream("orders", 2)
+    other = lake.broker.stream("refunds")
+
+    def grow() -> None:
+        parts.append(lake.broker.stream("orders-2"))
+        lake.broker.supers["orders"].append("orders-2")
+        for each in (*parts, other):
+            each.fill(10)
+
+    go_on(lake, Clock((5, grow), (15, lambda: None)), subscribe="orders,refunds")
+    rows = polars.read_delta(str(lake.where)).group_by("stream", "partition").len()
+    assert sorted(rows.rows()) == [
+        ("orders", 0, 10),
+        ("orders", 1, 10),
+        ("orders", 2, 10),
+        ("refunds", 0, 10),
+    ]
+
+
+def test_a_broker_that_is_gone_is_waited_for_also_within_a_micro_batch(lake: Lake):
+    stream = lake.broker.stream("orders")
+    stream.fill(100)
+    faults = lake.broker.faults
+
+    def restart() -> None:
+        stream.fill(100)
+        faults.extend(["hang up"] * 3)  # and again when the micro-batch is planned, and half read
+
+    def half_way() -> None:
+        assert lake.lines[-1].endswith("trying again in 2 s")
+
+    events = [
+        (5.0, restart),
+        (11.0, lambda: faults.extend(["hang up"] * 2)),
+        (12.0, half_way),
+        (60.0, lambda: None),
+    ]
+    found = go_on(lake, Clock(*events))
+    assert [each.rows for each in found] == [100, 100]
+    assert lake.offsets() == [*range(200)]
+
+
+def test_a_password_that_changes_is_read_again_and_waited_for(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    stream, password = lake.broker.stream("orders"), tmp_path / "password"
+    password.write_text("guest")
+    stream.fill(10)
+
+    def rotate() -> None:
+        lake.broker.user = ("guest", "another")  # before the file has it
+        stream.fill(10)
+
+    clock = Clock((5, rotate), (12, lambda: password.write_text("another")), (60, lambda: None))
+    go_on(lake, clock, passwordFile=str(password))
+    assert lake.offsets() == [*range(20)]
+    assert any("does not let 'guest' in" in line for line in lake.lines)
+    lake.broker.user = ("guest", "a third")
+    with pytest.raises(Unauthorized):  # from the start: nothing says that this will change
+        go_on(lake, Clock((60, lambda: None)), passwordFile=str(password))
+
+
+@pytest.mark.parametrize("dies", ["planned", "in the table"])
+def test_a_run_that_goes_on_and_is_killed_repeats_nothing(lake: Lake, dies: str):
+    stream = lake.broker.stream("orders")
+    stream.fill(70)
+    with pytest.raises(Cut):
+        go_on(lake, Clock((60, lambda: None)), checkpoint=Fragile(lake.checkpoint, dies))
+    stream.fill(30)
+    go_on(lake, Clock((15, lambda: None)))
+    assert lake.offsets() == [*range(100)]
+
+
+def test_a_run_that_goes_on_settles_what_is_in_the_table_when_it_ends(lake: Lake):
+    queue = lake.broker.queue("jobs")
+    queue.fill(150)
+    go_on(lake, Clock((5, lambda: None)), subscribe="jobs", readerName="lake", maxOffsetsPerTrigger="100")
+    lease = queue.leases["lake"]
+    assert (len(queue.ready), lease.first, lease.next) == (0, 150, 150)
+
+
+def test_a_run_with_nothing_to_do_reports_every_minute(lake: Lake):
+    lake.broker.stream("orders").fill(10)
+    found = go_on(lake, Clock((215, lambda: None)))
+    assert [(each.rows, each.batch, each.behind) for each in found] == [(10, 0, 0), *[(0, 0, 0)] * 3]
+
+
+def test_the_command_goes_on_without_spark_until_a_signal(node: LocalNode, tmp_path: Path):
+    pika = need_module("pika")
+    with pika.BlockingConnection(pika.URLParameters(node.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("orders", durable=True, arguments={"x-queue-type": "stream"})
+        channel.confirm_delivery()
+        words = ["pipeline", "archive", "orders", str(tmp_path / "lake"), "--endpoint", node.url]
+        words += ["--continuous", "--every", "100ms"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "leveret", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            assert "and what comes: with pyarrow in this process" in process.stderr.readline()
+            for number in range(2):
+                channel.basic_publish("", "orders", b"%d" % number)
+                assert process.stderr.readline().startswith(f"archive: batch {number}: 1 rows in ")
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr.readline().startswith("archive: stopped: 2 rows in 2 batches")
+            assert process.wait() == 0
+    assert polars.read_delta(str(tmp_path / "lake"))["body"].sort().to_list() == [b"0", b"1"]
 
 
 def test_files_that_no_commit_names_are_not_in_the_table(lake: Lake):
@@ -330,7 +501,7 @@ def test_a_table_that_is_elsewhere_needs_no_checkpoint(lake: Lake):
     with pytest.raises(
         BadOption, match=r"with Spark \(--engine spark says so\), s3://lake needs a checkpoint"
     ):
-        why_not_here(Target("s3://lake"), None, Engine.SPARK, False, "local[*]", ())
+        why_not_here(Target("s3://lake"), None, Engine.SPARK, "local[*]", ())
 
 
 def test_of_two_drivers_that_commit_a_micro_batch_at_once_one_does(
@@ -497,23 +668,26 @@ def test_only_a_spark_that_is_needed_is_started():
     here = Target("/lake/orders")
 
     def why(engine: Engine = Engine.AUTO, target: Target = here, **given: object) -> str | None:
-        said: dict[str, object] = {"is_continuous": False, "master": "local[*]", "settings": (), **given}
+        said: dict[str, object] = {"master": "local[*]", "settings": (), **given}
         return why_not_here(target, "/lake/c", engine, **said)  # type: ignore[arg-type]
 
     assert why() is None
     assert why(Engine.SPARK) == "--engine spark says so"
-    assert why(is_continuous=True) == "it goes on until it is stopped (--continuous)"
     assert why(master="spark://head:7077") == why(settings=("k=v",)) == "--master or --spark is given"
     assert why(Engine.PYARROW, master="spark://head:7077") is None
     assert why(target=Target("/lake/orders", "parquet")) is not None
-    with pytest.raises(BadOption, match="--engine pyarrow cannot do this: it goes on"):
-        why(Engine.PYARROW, is_continuous=True)
+    with pytest.raises(BadOption, match="--engine pyarrow cannot do this: a folder of Parquet"):
+        why(Engine.PYARROW, Target("/lake/orders", "parquet"))
     few, many = Backlog(10, 1000), Backlog(MESSAGES_MAX + 1, 1000)
     assert reason(few, Engine.AUTO)[0]
     is_here, line = reason(many, Engine.AUTO)
     assert not is_here
     assert "with Spark, which is quicker above 10,000,000 messages or 4 GiB" in line
     assert reason(many, Engine.PYARROW)[0]
+    assert reason(many, Engine.AUTO, goes_on=True) == (
+        True,
+        "10,000,001 messages, about 1,000 bytes, and what comes: with pyarrow in this process, which needs no Spark",
+    )
 
 
 def test_the_command_says_what_was_chosen_and_starts_no_java(

@@ -650,7 +650,7 @@ def test_jobs_are_there_without_spark_and_say_how_to_get_it(
     assert done.stdout == "set()\n"
     monkeypatch.setattr("leveret.pipeline.session.find_spec", lambda name: None)
     broker.stream("orders")
-    words = ["archive", "orders", str(tmp_path / "lake"), "--endpoint", broker.url, "--continuous"]
+    words = ["archive", "orders", str(tmp_path / "lake"), "--endpoint", broker.url, "--engine", "spark"]
     assert main(["pipeline", *words], {}) == 1
     assert capsys.readouterr().err.endswith(
         "leveret: PySpark is not installed: `pip install 'leveret[spark]'`\n"
