@@ -90,6 +90,20 @@ class Clustering(ABC):
         """Let another node serve, soon: `heir`, or any if that is empty. Raises PreconditionFailed if there is none."""
 
 
+class Program(ABC):
+    """A program that the node runs in a process of its own. It is to end when its standard input does."""
+
+    arguments: Sequence[str] = ()  # the file to execute, and what it is given; others see them
+
+    @abstractmethod
+    def on_line(self, line: str) -> None:
+        """Called with each line of its standard error, in the broker's thread."""
+
+    @abstractmethod
+    def on_end(self, how: str) -> None:
+        """Called once when it has ended, or cannot be started, in the broker's thread; `how` says which."""
+
+
 class Operations(ABC):
     """The operations of a node, which `NodeAdmin` implements."""
 
@@ -119,6 +133,11 @@ class Operations(ABC):
     def dial(self, request: Dial) -> None:
         """Connect to another broker, in a task of its own."""
         request.failed("this node does not connect to others")
+
+    def launch(self, program: Program) -> Callable[[], None]:
+        """Start a program, in a task of its own. What is returned has it end: by itself at first, then by force."""
+        program.on_end("this node runs no programs")
+        return lambda: None
 
     @abstractmethod
     def status(self) -> Mapping[str, Json]:

@@ -151,6 +151,11 @@ def _add_archive(actions: Actions[argparse.ArgumentParser], environ: Mapping[str
         default=("day",),
         help="day, hour, stream, routing_key, with commas between them, or none (default: day)",
     )
+    adding.add_argument(
+        "--name", metavar="NAME", help="the name under which the broker shows it (default: what it does)"
+    )
+    # Of a process that the node runs: it ends when the node does, however that ends.
+    adding.add_argument("--with-input", action="store_true", help=argparse.SUPPRESS)
     _add_query(adding, "beside the target")
 
 

@@ -46,6 +46,7 @@ from leveret.config.sections import (
     MemorySettings,
     NodeSettings,
     OpenTelemetrySettings,
+    PipelineEntry,
     PluginsSettings,
     PolicyEntry,
     RecordSettings,
@@ -107,6 +108,9 @@ class Config(Record):
         ListOf(RecordOf(InterceptorEntry)), "Interceptors of published messages.", (), reload=True
     )
     shovels: tuple[ShovelEntry, ...] = key(ListOf(RecordOf(ShovelEntry)), "Shovels.", (), reload=True)
+    pipelines: tuple[PipelineEntry, ...] = key(
+        ListOf(RecordOf(PipelineEntry)), "Pipelines to a lake.", (), reload=True
+    )
     auth_http: HttpAuthSettings = key(
         RecordOf(HttpAuthSettings), "A server for passwords.", HttpAuthSettings()
     )
@@ -179,6 +183,8 @@ class Config(Record):
         yield from _repeated("users", [user.name for user in self.users])
         yield from _repeated("virtual_hosts", [virtual_host.name for virtual_host in self.virtual_hosts])
         yield from _repeated("policies", [(p.virtual_host, p.operator, p.name) for p in self.policies])
+        yield from _repeated("pipelines", [(each.virtual_host, each.title) for each in self.pipelines])
+        yield from _repeated("pipelines", [(each.target,) for each in self.pipelines], "target")
         yield from self._disabled_protocols()
         frame_max = self.protocols.amqp091.frame_max
         if not self.compat.problems and frame_max < self.frame_min:
@@ -226,16 +232,16 @@ class Config(Record):
             yield Problem("security.anonymous_user", found, "the name of a user: " + ", ".join(sorted(users)))
 
 
-def _repeated(path: str, names: Sequence[Hashable]) -> Iterator[Problem]:
-    """Yield a problem for each item of a list that has the name of one before it."""
+def _repeated(path: str, names: Sequence[Hashable], key: str = "name") -> Iterator[Problem]:
+    """Yield a problem for each item of a list that has the name, or another key, of one before it."""
     first: dict[Hashable, int] = {}
     for index, name in enumerate(names):
         if first.setdefault(name, index) != index:
             shown = name[-1] if isinstance(name, tuple) else name
             yield Problem(
-                f"{path}[{index}].name",
+                f"{path}[{index}].{key}",
                 printed(shown),
-                f"a name of its own: {path}[{first[name]}] has this one",
+                f"a {key} of its own: {path}[{first[name]}] has this one",
             )
 
 

@@ -18,6 +18,7 @@ from leveret.config.types import (
     MANY,
     MIB,
     AnyValue,
+    Duration,
     FilePath,
     Flag,
     Limit,
@@ -100,6 +101,7 @@ class LogLevels(Record):
     broker: str | None = key(LOG_LEVEL, "Queues, dead letters, bindings.", None, reload=True)
     exchanges: str | None = key(LOG_LEVEL, "Exchanges and their types.", None, reload=True)
     shovel: str | None = key(LOG_LEVEL, "Shovels.", None, reload=True)
+    pipeline: str | None = key(LOG_LEVEL, "Pipelines that the node runs.", None, reload=True)
     federation: str | None = key(LOG_LEVEL, "Links of a federation.", None, reload=True)
     store: str | None = key(LOG_LEVEL, "The store: recovery, damage, full disks.", None, reload=True)
     security: str | None = key(LOG_LEVEL, "Passwords and tokens.", None, reload=True)
@@ -403,6 +405,53 @@ class ShovelEntry(Record):
             definition_of(as_json(self.definition))
         except PreconditionFailed as error:
             yield Problem("", str(error))
+
+
+@attrs.frozen(kw_only=True)
+class PipelineEntry(Record):
+    """A pipeline: a process of the node's that takes what streams and queues have, and what comes, to a Delta table."""
+
+    sources: tuple[str, ...] = key(
+        ListOf(Text(), least=1), "The streams, super streams and queues that are read."
+    )
+    target: str = key(
+        Text(), "The folder of the table, as an absolute path, or a URI such as `s3://lake/orders`."
+    )
+    name: str | None = key(NAME, "Its name; by default the names of its sources.", None)
+    virtual_host: str = key(NAME, "Its virtual host.", "/")
+    user: str = key(NAME, "The user that reads, with the permissions of any client of that name.", "guest")
+    password_file: Path | None = key(
+        FilePath(),
+        "A file whose first line is the password, or a token; read again when it is refused. Without it, the variable"
+        " `LEVERET_PASSWORD` of the node's environment, else `guest`.",
+        None,
+    )
+    every: float = key(Duration(0.1, 86_400), "How often a micro-batch begins.", 10.0)
+    batch: int = key(Whole(1, 1_000_000_000), "Messages in a micro-batch, at most.", 1_000_000)
+    partition_by: tuple[str, ...] = key(
+        NAMES, "Folders of the table: some of `day`, `hour`, `stream`, `routing_key`; or none.", ("day",)
+    )
+    starting: str = key(OneOf("earliest", "latest"), "Where a new table begins in a stream.", "earliest")
+    reader: str | None = key(
+        NAME, "The name under which messages of queues are set aside; needed for queues.", None
+    )
+    checkpoint: str | None = key(Text(), "The folder of its position; by default beside the table.", None)
+    endpoint: str | None = key(
+        Text(),
+        "The URL of the HTTP endpoint to read from; by default this node's own, without TLS if it can be.",
+        None,
+    )
+    ca_file: Path | None = key(FilePath(), "Certificates to trust there, if it is an https URL.", None)
+    options: Table = key(FREE_TABLE, "Other options of the source, such as `maxBytesPerTrigger`.", NO_ROWS)
+
+    @property
+    def title(self) -> str:
+        """The name, given or not."""
+        return self.name or ",".join(self.sources)
+
+    def contradictions(self) -> Iterator[Problem]:
+        if "://" not in self.target and not Path(self.target).is_absolute():
+            yield Problem("target", printed(self.target), "an absolute path, or a URI")
 
 
 @attrs.frozen(kw_only=True)

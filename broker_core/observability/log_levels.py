@@ -22,6 +22,7 @@ CATEGORIES: Final = (
     "broker",
     "exchanges",
     "shovel",
+    "pipeline",
     "federation",
     "store",
     "security",

@@ -193,6 +193,8 @@ def _archive_here(
     from leveret.pipeline.jobs.archive_run import reason
 
     with metrics_in(options.metrics) as file, Stop().listening() as stop:
+        if options.with_input:
+            stop.ask_at_end_of(sys.stdin)
         report = Report("archive", _tell, file)
         with _local(options, environ, target, checkpoint) as run:
             is_here, why = reason(run.backlog(), engine, checkpoint is not None, options.continuous)
@@ -514,7 +516,8 @@ def _query(
 def _name_of(job: str, options: argparse.Namespace) -> str:
     """Return the name under which the broker shows a pipeline."""
     to = getattr(options, "target", None) or f"exchange {options.to_exchange}"
-    return f"{job} {','.join(options.sources)} to {to}".encode()[:NAME_OCTETS_MAX].decode(errors="ignore")
+    name = getattr(options, "name", None) or f"{job} {','.join(options.sources)} to {to}"
+    return name.encode()[:NAME_OCTETS_MAX].decode(errors="ignore")
 
 
 def _rows(spark: SparkSession, reading: Mapping[str, str]) -> DataFrame:

@@ -48,6 +48,16 @@ class Stop:
             for each, handler in zip(SIGNALS, before, strict=True):
                 signal.signal(each, handler)
 
+    def ask_at_end_of(self, stream: TextIO) -> None:
+        """Have a thread ask to stop when a stream ends, as a pipe does with the process that writes to it."""
+
+        def wait() -> None:
+            while stream.read(1):
+                pass
+            self.asked += 1
+
+        threading.Thread(target=wait, daemon=True).start()
+
     def pause(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
         """Sleep so long, or until it is asked to stop: a signal does not end a sleep by itself."""
         while seconds > 0 and not self.asked:

@@ -90,6 +90,12 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
         True,
         False,
     ),
+    "pipelines": (
+        "leveret/pipelines",
+        ("vhost", "name", "state", "rows", "behind", "reason"),
+        True,
+        False,
+    ),
     "federation-links": (
         "federation-links",
         ("id", "vhost", "type", "exchange", "queue", "upstream", "status", "forwarded", "error"),
@@ -189,7 +195,8 @@ def listed(options: argparse.Namespace, api: Api, columns: Sequence[str] | None)
     from leveret.server.cli.api import path
 
     section, _, by_host, paged = THINGS[options.what]
-    below = path(section, options.vhost) if by_host and options.vhost else path(section)
+    names = section.split("/")
+    below = path(*names, options.vhost) if by_host and options.vhost else path(*names)
     if paged and options.what != "streams":
         return list(api.rows(below, _query(options, columns), options.limit))
     if options.what == "listeners":

@@ -15,7 +15,7 @@ import trio
 from leveret.config.config import Config, ConfigError
 from leveret.config.types import Address
 from leveret.exchanges.exchange_type import Exchange
-from leveret.operations import Connected, Listening, Operations, Reloaded
+from leveret.operations import Connected, Listening, Operations, Program, Reloaded
 from leveret.server.node import assembly
 from leveret.server.node.build_info import built
 from leveret.server.node.logs import TRACEBACK
@@ -74,12 +74,7 @@ class NodeAdmin(Operations):
     def off_thread(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         async def task() -> None:
             result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
-            self._broker.tick()
-            try:
-                then(result)
-            except Exception:
-                log.exception("a mistake of ours after work in a thread")
-            self._node.settle()
+            self._turn(partial(then, result))
 
         self._node.start(task)
 
@@ -87,6 +82,22 @@ class NodeAdmin(Operations):
         from leveret.server.node.dialling import dial  # not needed in a node without shovels
 
         self._node.start(partial(dial, self._node, request))
+
+    def launch(self, program: Program) -> Callable[[], None]:
+        from leveret.server.node.programs import RunningProgram  # not needed in a node without pipelines
+
+        running = RunningProgram(program, self._turn)
+        self._node.start(running.run)
+        return running.end
+
+    def _turn(self, call: Callable[[], object]) -> None:
+        """Make a call as a batch of its own."""
+        self._broker.tick()
+        try:
+            call()
+        except Exception:
+            log.exception("a mistake of ours after work in a thread, or of another process")
+        self._node.settle()
 
     def compute(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Like `off_thread`, for work that only computes without Python's lock: its thread gives way to the loop's."""

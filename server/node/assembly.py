@@ -285,6 +285,8 @@ def populate(broker: Broker, config: Config, files: Read | None = None) -> None:
 
         importer.load(broker, files)
     put_shovels(broker, config)
+    if config.pipelines:
+        put_pipelines(broker, config)
     _admit(broker, config)
 
 
@@ -303,6 +305,13 @@ def put_shovels(broker: Broker, config: Config) -> None:
             shovels.set_static(entry.virtual_host, entry.name, as_json(entry.definition), user)
         except Failure as failure:
             raise ConfigError([Problem(f"shovels[{index}]", str(failure))]) from None
+
+
+def put_pipelines(broker: Broker, config: Config) -> None:
+    """Run the pipelines of the configuration file, and end those that it no longer names."""
+    from leveret.features.pipelines.supervised_pipelines import SupervisedPipelines  # few nodes have any
+
+    broker.guest(SupervisedPipelines).set(config.pipelines)
 
 
 def read_definitions(config: Config) -> Read:
@@ -539,6 +548,8 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     _name_objects(broker, new)
     if old.shovels != new.shovels:
         put_shovels(broker, new)
+    if old.pipelines != new.pipelines:
+        put_pipelines(broker, new)
     broker.node_limits = _node_limits(new)
     broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
     broker.slow_call_s = new.plugins.slow_call_ms / 1000

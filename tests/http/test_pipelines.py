@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from leveret.config.config import parse
 from leveret.protocols.http.bulk import pipelines
 from leveret.protocols.http.metrics import node
+from leveret.server.node.assembly import put_pipelines
 from tests.harness.http import Response
 from tests.http.stand import Asking, Stand
 
@@ -46,6 +48,7 @@ def test_a_pipeline_is_behind_what_there_is_now(stand: Piped) -> None:
     (found,) = stand.listed()
     assert found == {
         "name": "lake",
+        "vhost": "/",
         "user": "reader",
         "age_s": 0,
         "batch": 3,
@@ -97,6 +100,39 @@ def test_only_who_may_read_the_sources_reports_and_sees(stand: Piped) -> None:
     asking = Asking(stand.broker)
     asking.ask("/lake", "reader", "DELETE", what="pipelines")
     assert asking.response.status == 404
+
+
+def test_those_that_the_node_runs_have_a_state_also_before_they_report(stand: Piped) -> None:
+    entries = [{"sources": [name], "target": f"/lake/{name}", "user": "reader"} for name in ("s", "private")]
+    put_pipelines(stand.broker, parse({"pipelines": entries}))
+    (found,) = stand.listed()  # the other reads what this user may not
+    assert {
+        name: found[name] for name in ("name", "user", "state", "starts", "reason", "rows", "age_s", "behind")
+    } == {
+        "name": "s",
+        "user": "reader",
+        "state": "starting",
+        "starts": 0,
+        "reason": "",
+        "rows": 0,
+        "age_s": None,
+        "behind": 0,
+    }
+    (pipeline,) = (each for each in pipelines.supervised(stand.broker, "/") if each.entry.title == "s")
+    pipeline.on_end("its process was ended by signal 9 (Killed)")
+    stand.publish(b"1", b"2")
+    stand.report("s")
+    stand.report("another")
+    another, found = stand.listed()
+    assert "state" not in another
+    assert (found["state"], found["reason"], found["rows"], found["behind"]) == (
+        *("terminated", "its process was ended by signal 9 (Killed)"),
+        *(40, 1),
+    )
+    assert (found["sources"], found["target"]) == (["s"], "/lake/s")
+    asking = Asking(stand.broker)
+    asking.send("GET", "/api/leveret/pipelines", login="reader:sesame")
+    assert asking.response.json == stand.listed()
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,8 @@ def broker() -> Iterator[FakeBroker]:
 class LocalNode:
     """`leveret serve` with a folder for its data. It keeps its ports when it is started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: str = "") -> None:
+        self.settings = settings  # the text of its configuration file
         self._folder = folder
         self._listen = self._http = "127.0.0.1:0"
         self._process: subprocess.Popen[str] | None = None
@@ -61,6 +62,10 @@ class LocalNode:
     def start(self) -> None:
         addresses = ("--listen", self._listen, "--http", self._http)
         command = [sys.executable, "-m", "leveret", "serve", *addresses, "--data", str(self._folder)]
+        if self.settings:
+            file = self._folder.with_suffix(".toml")
+            file.write_text(self.settings)
+            command += ["--config", str(file)]
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -74,6 +79,18 @@ class LocalNode:
             if "Ctrl-C" in line:
                 return
         raise AssertionError("the node did not start")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def end(self) -> None:
+        """Have it end, and wait until it has."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.communicate()
+        self._process = None
 
     def kill(self) -> None:
         """No goodbye."""

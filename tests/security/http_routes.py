@@ -91,6 +91,7 @@ BULK: Final[dict[str, Row]] = {
     f"POST {LEASE}/settle": Row("user", "nobody", READS, query=f"{FENCE}&to=0"),
     f"POST {LEASE}/release": Row("user", "nobody", READS, query=FENCE),
     f"GET {LEASE}/blocks": Row("user", "nobody", READS, target=f"{LEASES}/blocks?from=0&until=1"),
+    "GET /api/leveret/pipelines": Row("user"),
     "GET /api/leveret/pipelines/{vhost}": Row("user", "nobody"),
     "PUT /api/leveret/pipelines/{vhost}/{name}": Row(
         "user", "nobody", ((READ, "s"),), {"batch": 0, "rows": 0, "partitions": [POSITION]}, name="lake"

@@ -3,11 +3,14 @@
 A pipeline reads streams or queues in micro-batches and keeps its position itself, as a query of Spark does in its
 checkpoint. It may report that position here after each micro-batch, under a name. Nothing is read or settled by it, and
 nothing is kept on disk: after a restart of the node, the next report tells.
+
+Pipelines of the configuration file, which the node runs, report as any do; of these there is a state as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +20,9 @@ from leveret.errors import NotFound, PreconditionFailed
 from leveret.exchanges.super_streams import partitions_of
 from leveret.guests import Guest
 from leveret.observability.metric import COUNTER, GAUGE, Metric
-from leveret.protocols.http.bulk.streams import OFFSET_MAX, entered, may_read
+from leveret.protocols.http.bulk.streams import OFFSET_MAX, entered
 from leveret.protocols.http.management.request_body import body_of
+from leveret.protocols.http.management.requester import visible_hosts
 from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.queues.stream import StreamQueue
 from leveret.security.users import Permission
@@ -26,9 +30,11 @@ from leveret.values import Json
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
+    from leveret.features.pipelines.supervised_pipeline import SupervisedPipeline
     from leveret.virtual_host import VirtualHost
 
-PATH: Final = "/api/leveret/pipelines/{vhost}"
+ALL: Final = "/api/leveret/pipelines"
+PATH: Final = ALL + "/{vhost}"
 ONE: Final = PATH + "/{name}"
 PIPELINES_MAX: Final = 1000  # in a node
 PARTITIONS_MAX: Final = 1000  # of a pipeline
@@ -59,6 +65,11 @@ class Report:
     published: int | None  # rows written since then, if they are not those read
     rows_per_s: int
     positions: tuple[Position, ...]
+
+
+NOTHING: Final = Report(
+    "", 0.0, -1, 0, None, 0, ()
+)  # of a pipeline that the node runs and that has not reported
 
 
 class Pipelines(Guest):
@@ -120,15 +131,38 @@ class Pipelines(Guest):
             yield host, name, report
 
 
-def pipelines(request: Request) -> Json:
-    """List the pipelines whose sources the user may all read, and how far each is."""
+def every_pipeline(request: Request) -> Json:
+    """List the pipelines of all virtual hosts that the user may see, as far as the user may read their sources."""
     request.only()
-    host = entered(request)
-    return [
-        as_json(request.broker, host, name, report)
-        for vhost, name, report in request.broker.guest(Pipelines).all()
-        if vhost == host.name and all(may_read(request, each.source) for each in report.positions)
-    ]
+    return [row for host in visible_hosts(request) for row in _rows(request, host)]
+
+
+def pipelines(request: Request) -> Json:
+    """List the pipelines whose sources the user may all read, how far each is, and the state of those that the node
+    runs."""
+    request.only()
+    return _rows(request, entered(request))
+
+
+def _rows(request: Request, host: VirtualHost) -> list[Json]:
+    broker, access = request.broker, request.broker.access
+    reports = {name: found for vhost, name, found in broker.guest(Pipelines).all() if vhost == host.name}
+    run = {each.entry.title: each for each in supervised(broker, host.name)}
+    rows: list[Json] = []
+    for name in sorted({*reports, *run}):
+        found, own = reports.get(name, NOTHING), run.get(name)
+        sources = {each.source for each in found.positions}.union(() if own is None else own.entry.sources)
+        if all(access.allowed(request.user, host.name, Permission.READ, each) for each in sources):
+            rows.append(as_json(broker, host, name, found, own))
+    return rows
+
+
+def supervised(broker: Broker, virtual_host: str) -> Iterable[SupervisedPipeline]:
+    """Return the pipelines of a virtual host that the node runs."""
+    from leveret.features.pipelines.supervised_pipelines import SupervisedPipelines  # few nodes have any
+
+    found = broker.guests.find(SupervisedPipelines)
+    return () if found is None else found.of(virtual_host)
 
 
 def report(request: Request) -> Json:
@@ -215,27 +249,41 @@ def behind(host: VirtualHost | None, position: Position) -> int:
     return max(0, stream.log.committed - max(position.offset, stream.log.first))
 
 
-def as_json(broker: Broker, host: VirtualHost, name: str, found: Report) -> Json:
+def as_json(
+    broker: Broker, host: VirtualHost, name: str, found: Report, own: SupervisedPipeline | None = None
+) -> dict[str, Json]:
     left = [behind(host, each) for each in found.positions]
-    return {
+    shown: dict[str, Json] = {
         "name": name,
-        "user": found.user,
-        "age_s": round(broker.now - found.at, 3),
+        "vhost": host.name,
+        "user": found.user if own is None else own.entry.user,
+        "age_s": round(broker.now - found.at, 3) if found is not NOTHING else None,
         "batch": found.batch,
         "rows": found.rows,
         "published": found.published,
         "rows_per_s": found.rows_per_s,
         "behind": sum(left),
-        "behind_average": round(sum(left) / len(left), 1),
-        "behind_maximum": max(left),
+        "behind_average": round(sum(left) / max(len(left), 1), 1),
+        "behind_maximum": max(left, default=0),
         "partitions": [
             {"source": each.source, "partition": each.partition, "position": each.offset, "behind": number}
             for each, number in zip(found.positions, left, strict=True)
         ],
     }
+    if own is not None:
+        shown |= {
+            "state": own.state,
+            "since": datetime.fromtimestamp(own.changed_at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            "starts": own.starts,
+            "reason": own.reason,
+            "sources": [*own.entry.sources],
+            "target": own.entry.target,
+        }
+    return shown
 
 
 ROUTES: Final = (
+    Route("GET", ALL, Level.USER, every_pipeline),
     Route("GET", PATH, Level.USER, pipelines),
     Route("PUT", ONE, Level.USER, report),
     Route("DELETE", ONE, Level.USER, forget),

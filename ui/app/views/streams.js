@@ -67,14 +67,21 @@ const readerColumns = () => [
   ["Lag", ({ lag }) => (lag > 0 ? count(lag) : badge("up to date", "good")), { number: true }],
 ];
 
+const KINDS = { running: "good", starting: "warning", terminated: "failed" };
+
 const pipelineColumns = () => [
-  ["Name", ({ name }) => name],
+  ["Name", ({ name, target }) => [name, target && h("div", { class: "hint" }, "to ", h("code", {}, target))]],
   ...hostColumn(),
-  ["Reads", ({ partitions }) => [...new Set(partitions.map(({ source }) => source))].join(", ")],
+  // Those that the node runs have a state; others only report.
+  ["State", ({ state, reason }) => [
+    state && badge(state, KINDS[state] ?? "warning"),
+    reason && h("p", { class: "warned" }, reason),
+  ]],
+  ["Reads", ({ sources, partitions }) => (sources ?? [...new Set(partitions.map(({ source }) => source))]).join(", ")],
   ["Rows read", ({ rows }) => count(rows), { number: true }],
   ["Published", ({ published }) => (published === null ? "" : count(published)), { number: true }],
   ["Rows/s", (each) => count(each.rows_per_s), { number: true }],
-  ["Last report", ({ age_s }) => `${count(Math.round(age_s))} s ago`, { number: true }],
+  ["Last report", ({ age_s }) => (age_s === null ? "none yet" : `${count(Math.round(age_s))} s ago`), { number: true }],
   ["Behind", ({ behind }) => (behind > 0 ? count(behind) : badge("up to date", "good")), { number: true }],
 ];
 
