@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -74,6 +74,15 @@ examples:
 Reads which offsets are in the table, and compares them with the checkpoint and with what the broker has. The exit code
 is 1 if messages are missing or there more than once, or a file is gone.
 """
+OPTIMIZE: Final = """\
+examples:
+  leveret pipeline optimize /lake/orders --dry-run
+  leveret pipeline optimize /lake/orders --file-size 128MB
+  leveret pipeline vacuum /lake/orders --older-than 7d --delete     removes the files that were joined
+
+Rows, columns and positions stay as they are. Files that are in the way of nobody are left alone, so a second run has
+nothing to do. The files that were joined stay in the folder for readers that have begun with them.
+"""
 CLEAN: Final = """\
 examples:
   leveret pipeline clean /lake/orders                       tells what would be removed
@@ -97,6 +106,7 @@ examples:
 
 Where Spark's Python runs, on the driver and on executors, pyarrow has to be installed; nothing else.
 """
+SIZES: Final = {"kB": 1000, "MB": 1_000_000, "GB": 1_000_000_000}
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
@@ -120,6 +130,7 @@ class Pipeline:
         _add_bundle(actions)
         _add_files(actions)
         _add_check(actions, environ)
+        _add_optimize(actions)
         _add_clean(actions)
         _add_convert(actions)
 
@@ -149,7 +160,13 @@ def _add_archive(actions: Actions[argparse.ArgumentParser], environ: Mapping[str
         metavar="COLUMNS",
         type=_columns,
         default=("day",),
-        help="day, hour, stream, routing_key, with commas between them, or none (default: day)",
+        help="day, hour, stream, routing_key, header:NAME, with commas between them, or none (default: day)",
+    )
+    adding.add_argument(
+        "--file-size",
+        metavar="SIZE",
+        type=_size,
+        help="begin another data file when one is about so large, such as 64MB (default: 256MB)",
     )
     adding.add_argument(
         "--name", metavar="NAME", help="the name under which the broker shows it (default: what it does)"
@@ -252,11 +269,27 @@ def _add_check(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, 
     adding.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _add_optimize(actions: Actions[argparse.ArgumentParser]) -> None:
+    text = "Join the small files of a table into larger ones; archiving may go on meanwhile. Needs no Spark."
+    adding = _add_plain(actions, "optimize", text, OPTIMIZE)
+    adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
+    adding.add_argument(
+        "--file-size",
+        metavar="SIZE",
+        type=_size,
+        default="256MB",
+        help="about the size of a file, such as 64MB (default: %(default)s)",
+    )
+    adding.add_argument(
+        "--dry-run", action="store_true", help="print how many files it would read, and do nothing"
+    )
+
+
 def _add_clean(actions: Actions[argparse.ArgumentParser]) -> None:
     text = (
         "Tell which files in a table's folder are in no table, and remove them with --delete. Needs no Spark."
     )
-    adding = _add_plain(actions, "clean", text, CLEAN)
+    adding = _add_plain(actions, "clean", text, CLEAN, also=("vacuum",))
     adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
     adding.add_argument(
         "--older-than",
@@ -298,10 +331,12 @@ def _add_plain(
     text: str,
     examples: str,
     module: str = "table_commands",
+    also: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """Add a job that asks no broker."""
+    """Add a job that asks no broker. `also` has other names of it."""
     adding = actions.add_parser(
         name,
+        aliases=also,
         help=text,
         description=text,
         epilog=examples,
@@ -433,9 +468,10 @@ def _add_times(adding: argparse.ArgumentParser) -> None:
 
 def _columns(text: str) -> tuple[str, ...]:
     known = ("day", "hour", "stream", "routing_key")
-    found = () if text == "none" else tuple(dict.fromkeys(text.split(",")))
-    if not set(found) <= set(known):
-        raise argparse.ArgumentTypeError(f"{text!r} is not none, or some of {', '.join(known)}")
+    given = () if text == "none" else tuple(dict.fromkeys(text.split(",")))
+    found = tuple(re.sub("^header:", "header_", each) for each in given)
+    if not all(each in known or re.fullmatch(r"header_[^ ;{}()=\s]+", each) for each in found):
+        raise argparse.ArgumentTypeError(f"{text!r} is not none, or some of {', '.join(known)}, header:NAME")
     return found
 
 
@@ -471,6 +507,14 @@ def _interval(text: str) -> str:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 500ms, 10s, 5m, 1h")
     return f"{found[1]} {UNITS[found[2]]}"
+
+
+def _size(text: str) -> int:
+    """Return a size in bytes."""
+    found = re.fullmatch(r"([0-9]{1,6})(kB|MB|GB)", text)
+    if not found or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 64MB or 1GB")
+    return int(found[1]) * SIZES[found[2]]
 
 
 def _hours(text: str) -> int:

@@ -429,7 +429,9 @@ class PipelineEntry(Record):
     every: float = key(Duration(0.1, 86_400), "How often a micro-batch begins.", 10.0)
     batch: int = key(Whole(1, 1_000_000_000), "Messages in a micro-batch, at most.", 1_000_000)
     partition_by: tuple[str, ...] = key(
-        NAMES, "Folders of the table: some of `day`, `hour`, `stream`, `routing_key`; or none.", ("day",)
+        NAMES,
+        "Folders of the table: some of `day`, `hour`, `stream`, `routing_key`, `header:NAME`; or none.",
+        ("day",),
     )
     starting: str = key(OneOf("earliest", "latest"), "Where a new table begins in a stream.", "earliest")
     reader: str | None = key(

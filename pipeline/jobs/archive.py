@@ -8,6 +8,7 @@ Parquet is written by Spark's own file sink, whose log in the folder (`_spark_me
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,7 @@ PARQUET, DELTA = "parquet", "delta"
 FORMATS: Final = (DELTA, PARQUET)
 LOG: Final = "_spark_metadata"
 PARTITIONS: Final = ("day", "hour", "stream", "routing_key")
+A_HEADER: Final = r"header_[^ ,;{}()=\s]+"  # characters that the name of a column in Delta may have
 
 
 def _day() -> Column:
@@ -48,19 +50,26 @@ ADDED: Final[Mapping[str, Callable[[], Column]]] = {"day": _day, "hour": _hour}
 
 
 def partitioned(rows: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Add a column for each of `by`: `day` and `hour` come from the column `timestamp` (UTC in our sessions)."""
+    """Add a column for each of `by`: `day` and `hour` come from the column `timestamp` (UTC in our sessions), those of
+    headers from `headers`."""
+    from pyspark.sql.functions import col
+
+    from leveret.pipeline.jobs.data_files import HEADER
+
     require_partitions(by)
     for name in by:
         if name in ADDED:
             rows = rows.withColumn(name, ADDED[name]())
+        elif name.startswith(HEADER):
+            rows = rows.withColumn(name, col("headers")[name.removeprefix(HEADER)])
     return rows
 
 
 def require_partitions(by: Sequence[str]) -> None:
     """Check names of columns to partition by. Raises BadOption."""
     for name in by:
-        if name not in PARTITIONS:
-            raise BadOption(f"cannot partition by '{name}', only by {', '.join(PARTITIONS)}")
+        if name not in PARTITIONS and not re.fullmatch(A_HEADER, name):
+            raise BadOption(f"cannot partition by '{name}', only by {', '.join(PARTITIONS)}, and header:NAME")
 
 
 @attrs.frozen
@@ -70,6 +79,7 @@ class Target:
     where: str  # a folder, or a URI
     format: str = DELTA
     by: tuple[str, ...] = ("day",)
+    file_octets: int | None = None  # of a file, about; None: what is usual
 
     @property
     def folder(self) -> Path | None:
@@ -133,11 +143,12 @@ def written(rows: DataFrame, target: Target) -> DataStreamWriter:
     if target.format == PARQUET:
         writing = partitioned(rows, target.by).writeStream.format("parquet").option("path", target.where)
         return writing.partitionBy(*target.by) if target.by else writing
+    from leveret.pipeline.jobs.data_files import column_for
     from leveret.pipeline.jobs.table_sink import BY, NAME, WHERE, TableSink
 
     require_partitions(target.by)
     delta.require()
-    needed = dict.fromkeys("timestamp" if name in ADDED else name for name in target.by)
+    needed = dict.fromkeys(map(column_for, target.by))
     if missing := [name for name in needed if name not in rows.columns]:
         raise BadOption(f"rows to archive by {', '.join(target.by)} need a column {', '.join(missing)}")
     rows.sparkSession.dataSource.register(TableSink)

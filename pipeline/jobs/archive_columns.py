@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from leveret.pipeline.errors import BadOption
-from leveret.pipeline.jobs.data_files import MADE
+from leveret.pipeline.jobs.data_files import column_for
 from leveret.pipeline.options import Options
 
 TIME: Final = pa.timestamp("us", "UTC")
@@ -65,6 +65,10 @@ def columns(options: Options, by: Sequence[str], table: Collection[str] | None =
         found = {name: kind for name, kind in found.items() if name in table or name not in LATER}
     if options.chosen is not None:
         found = chosen(found, options.chosen, by)
+    elif "headers" not in found and (without := [name for name in by if column_for(name) == "headers"]):
+        raise BadOption(
+            f"an archive by {without[0]} needs the column headers, which headersFormat=none leaves out"
+        )
     return pa.schema(list(found.items()))
 
 
@@ -75,7 +79,7 @@ def chosen(
     if unknown := [name for name in names if name not in known]:
         raise BadOption(f"option columns names '{unknown[0]}'; an archive can have {', '.join(known)}")
     for name in by:
-        needed = "timestamp" if name in MADE else name
+        needed = column_for(name)
         if needed not in names:
             raise BadOption(
                 f"an archive by {name} needs the column {needed}: add it to the option columns, or say"

@@ -23,6 +23,7 @@ from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.checkpoints import Position
 from leveret.pipeline.jobs.data_files import DataFile, Layout, table_schema
 from leveret.pipeline.jobs.run import Report, Stop
+from leveret.pipeline.jobs.table_log import TableLog
 from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, agree
 from leveret.pipeline.leases import Leases
 from leveret.pipeline.offsets import Interval, Marks, Range
@@ -87,6 +88,7 @@ class LocalArchive:
         self._checkpoint = checkpoint
         self._planner = planner
         self._now = now
+        self._log = TableLog(layout.where, layout.by, table_schema(layout.columns, layout.by))
         self._limit = Limit(options.max_offsets_per_trigger, options.max_bytes_per_trigger)
 
     def agree(self) -> str | None:
@@ -189,12 +191,11 @@ class LocalArchive:
 
     def _archive(self, batch: int, start: Marks, end: Marks) -> QueryProgress:
         layout, began, rows = self._layout, self._now(), 0
-        if not delta.is_there(layout.where, self._checkpoint.query, batch):
+        if not self._log.is_there(self._checkpoint.query, batch):
             ranges = self._planner.ranges(start, end)
-            files = [file for each in ranges for file in write(self._options, layout, each)]
-            columns = table_schema(layout.columns, layout.by)
-            reads = delta.CommittedBatch(self._checkpoint.query, batch, read_by(ranges))
-            if delta.append(layout.where, layout.by, columns, files, reads):
+            found = (each for wanted in ranges for each in rows_of(self._options, layout.columns, wanted))
+            files = layout.write(found, f"batch-{batch}")
+            if self._log.append(files, delta.CommittedBatch(self._checkpoint.query, batch, read_by(ranges))):
                 rows = sum(file.rows for file in files)
         self._checkpoint.commit(batch)
         return self._progress(batch, rows, self._now() - began, end)

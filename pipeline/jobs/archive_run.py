@@ -127,9 +127,10 @@ def layout_of(target: Target, options: Options) -> Layout:
     """Return what the data files of a table have. Raises BadOption."""
     from leveret.pipeline.jobs.archive import require_partitions
     from leveret.pipeline.jobs.archive_columns import columns
-    from leveret.pipeline.jobs.data_files import Layout
+    from leveret.pipeline.jobs.data_files import FILE_OCTETS, Layout
 
     require_partitions(target.by)
     table = delta.opened(target.where)
     known = None if table is None else [field.name for field in table.schema().fields]
-    return Layout(target.where, target.by, columns(options, target.by, known))
+    size = FILE_OCTETS if target.file_octets is None else target.file_octets
+    return Layout(target.where, target.by, columns(options, target.by, known), size)

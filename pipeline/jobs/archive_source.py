@@ -26,7 +26,7 @@ from leveret.pipeline.options import Options, Use, read_options
 from leveret.pipeline.source import AmqpSource, ReadTask, StreamReader
 
 NAME: Final = "leveret_archive"
-WHERE, BY = "archive.where", "archive.by"
+WHERE, BY, FILE_OCTETS = "archive.where", "archive.by", "archive.file_octets"
 DONE: Final = "done"  # the only column: what a task has read and written, as JSON
 
 
@@ -38,6 +38,7 @@ def reading(options: Mapping[str, str], layout: Layout) -> dict[str, str]:
         "columns": ",".join(layout.columns.names),
         WHERE: layout.where,
         BY: json.dumps(layout.by),
+        FILE_OCTETS: str(layout.file_octets),
     }
 
 
@@ -53,9 +54,9 @@ class ArchiveSource(AmqpSource):
 
     def streamReader(self, schema: StructType) -> ArchiveReader:
         fields = {name.lower(): value for name, value in self.options.items()}
-        where, by = fields.pop(WHERE), tuple(json.loads(fields.pop(BY)))
+        where, by, size = fields.pop(WHERE), tuple(json.loads(fields.pop(BY))), int(fields.pop(FILE_OCTETS))
         options = read_options(fields, Use.STREAM)
-        return ArchiveReader(options, schema, Layout(where, by, columns(options, by)))
+        return ArchiveReader(options, schema, Layout(where, by, columns(options, by), size))
 
 
 class ArchiveReader(StreamReader):

@@ -104,7 +104,7 @@ class QueryCheckpoint:
             (folder / name).mkdir(parents=True, exist_ok=True)
         found = query_id(folder)
         if found is None:
-            _write_new(folder / "metadata", json.dumps({"id": str(uuid4())}))
+            write_new(folder / "metadata", json.dumps({"id": str(uuid4())}))
             found = query_id(folder)
         assert found is not None
         self.query = found
@@ -120,7 +120,7 @@ class QueryCheckpoint:
         """Note where a micro-batch ends, before it is read. Raises PipelineError if another run has planned it."""
         heading = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}})
         text = f"{VERSION}\n{heading}\n{json.dumps(to_json(end), separators=(',', ':'))}"
-        if not _write_new(self._folder / "offsets" / str(batch), text):
+        if not write_new(self._folder / "offsets" / str(batch), text):
             raise PipelineError(
                 f"another run goes on at the checkpoint {self._folder}: it has planned batch {batch}, too"
             )
@@ -132,7 +132,7 @@ class QueryCheckpoint:
     def commit(self, batch: int) -> None:
         """Note that a micro-batch is in the sink. What Spark would not keep any longer is removed."""
         text = f'{VERSION}\n{{"nextBatchWatermarkMs":0}}'
-        _write_new(self._folder / "commits" / str(batch), text)
+        write_new(self._folder / "commits" / str(batch), text)
         for name in ("offsets", "commits"):
             folder = self._folder / name
             for number in [each for each in _numbers(folder) if each <= batch - KEPT]:
@@ -144,7 +144,7 @@ def _remove(folder: Path, number: int) -> None:
         file.unlink(missing_ok=True)
 
 
-def _write_new(file: Path, text: str) -> bool:
+def write_new(file: Path, text: str) -> bool:
     """Write a file, whole and on disk; return False if there is one already."""
     beside = file.with_name(f".{file.name}.{uuid4()}.tmp")
     try:

@@ -138,7 +138,8 @@ def _tell(line: str) -> None:
 def archive(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.jobs import archive_run as runs
 
-    target = Target(options.target, runs.format_for(options.target, options.format), options.partition_by)
+    kind = runs.format_for(options.target, options.format)
+    target = Target(options.target, kind, options.partition_by, options.file_size)
     runs.require_writable(target)
     checkpoint = runs.checkpoint_for(target, options.checkpoint)
     if options.dry_run:

@@ -23,7 +23,7 @@ from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.archive import LOG
 from leveret.pipeline.jobs.archive_columns import COLUMNS, TEXTS
 from leveret.pipeline.jobs.checkpoints import query_id
-from leveret.pipeline.jobs.data_files import MADE, NULL, DataFile, table_schema
+from leveret.pipeline.jobs.data_files import NULL, DataFile, is_made, table_schema
 
 DONE: Final = f"{LOG}.converted"
 KNOWN: Final = {**COLUMNS, "annotations": TEXTS}
@@ -60,7 +60,7 @@ def looked_at(folder: Path, checkpoint: Path) -> Found:
     if any(tuple(each.values) != by for each in files):
         raise PipelineError(f"{folder} is not partitioned by the same columns everywhere")
     names = parquet.read_schema(folder / files[0].path).names
-    if strange := [name for name in (*names, *by) if name not in KNOWN and name not in MADE]:
+    if strange := [name for name in (*names, *by) if name not in KNOWN and not is_made(name)]:
         raise PipelineError(f"{folder} cannot be converted: the column {strange[0]} is none of an archive's")
     rows = [name for name in KNOWN if name in names or name in by]
     columns = table_schema(pa.schema([(name, KNOWN[name]) for name in rows]), by)

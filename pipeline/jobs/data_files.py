@@ -1,6 +1,7 @@
 """Write rows as data files of a table: Parquet, a file for each value of the columns that it is partitioned by.
 
-    batches ── split by day, hour, stream or routing key ──> row groups ──> TABLE/day=2026-11-22/0-500-750-3f2a.parquet
+    batches ── split by day, hour, stream, routing key or a header
+            ── row groups ──> TABLE/day=2026-11-22/batch-7-3f2a.parquet
 
 A file has a name of its own and counts once the table's log names it (`leveret.pipeline.jobs.delta`). So a task that
 dies, or a second attempt at it, leaves files that no reader of the table sees; `leveret pipeline clean` removes them.
@@ -31,6 +32,7 @@ from leveret.pipeline.jobs.delta import folder_of
 
 GROUP_ROWS: Final = 1 << 18  # rows of a row group, at most
 GROUP_OCTETS: Final = 32 << 20  # bytes of a row group, about
+FILE_OCTETS: Final = 256 << 20  # bytes of a file, about
 BUFFERED_MAX: Final = 128 << 20  # bytes that wait for their row groups
 OPEN_MAX: Final = 200  # files at a time
 UNIQUE: Final = ("body", "offset")  # columns for which a dictionary is a waste of time
@@ -76,9 +78,27 @@ MADE: Final[Mapping[str, tuple[pa.DataType, int, Callable[[int], str]]]] = {
 }
 
 
+HEADER: Final = "header_"  # what the name of a partition column begins with that has the values of a header
+
+
+def is_made(name: str) -> bool:
+    """Return whether a partition column is made from another one."""
+    return name in MADE or name.startswith(HEADER)
+
+
+def column_for(name: str) -> str:
+    """Return the column of the messages that has, or gives, the values of a partition column."""
+    if name in MADE:
+        return "timestamp"
+    return "headers" if name.startswith(HEADER) else name
+
+
 def table_schema(columns: pa.Schema, by: Sequence[str]) -> pa.Schema:
     """Return the columns of a table of such rows: those, and the ones that are made for its partitions."""
-    return pa.schema([*columns, *(pa.field(name, MADE[name][0]) for name in by if name in MADE)])
+    made = [name for name in by if is_made(name)]
+    return pa.schema(
+        [*columns, *(pa.field(name, MADE[name][0] if name in MADE else pa.string()) for name in made)]
+    )
 
 
 @attrs.frozen
@@ -88,6 +108,7 @@ class Layout:
     where: str  # a folder, or a URI that pyarrow knows
     by: tuple[str, ...]
     columns: pa.Schema  # of the rows that are written
+    file_octets: int = FILE_OCTETS  # from which on a file is followed by another
 
     @property
     def in_files(self) -> list[str]:
@@ -123,6 +144,8 @@ class Writer:
             before = part.octets
             part.add(rows)
             self._octets += part.octets - before
+            if part.written >= self._layout.file_octets:
+                self._finish(value)
         while self._octets > BUFFERED_MAX:
             largest = max(self._parts.values(), key=lambda part: part.octets)
             self._octets -= largest.octets
@@ -158,6 +181,7 @@ class Part:
 
     def __init__(self, layout: Layout, value: Value, name: str) -> None:
         self.octets = 0  # that wait
+        self.written = 0  # bytes that do not wait any more
         self._layout = layout
         self._values = dict(zip(layout.by, value, strict=True))
         self.path = "/".join([*map(value_folder, self._values.items()), f"{name}-{token_hex(8)}.parquet"])
@@ -190,6 +214,8 @@ class Part:
                 write_statistics=[name for name in BOUNDED if name in group.schema.names],
             )
         self._writer.write_table(group, row_group_size=GROUP_ROWS)
+        assert self._sink is not None
+        self.written = self._sink.file.tell()
         self._rows += group.num_rows
         for name in BOUNDED:
             if name in group.schema.names:
@@ -277,6 +303,8 @@ def split(batch: pa.RecordBatch, by: Sequence[str]) -> Iterator[tuple[Value, pa.
 
 def _key(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return a column that is equal where the value of a partition column is."""
+    if name.startswith(HEADER):
+        return pc.map_lookup(batch.column("headers"), name.removeprefix(HEADER), "first")
     if name not in MADE:
         return batch.column(name)
     times = batch.column("timestamp").cast(pa.int64())

@@ -6,13 +6,14 @@
 
 A commit with the number of a micro-batch that is in the table is refused by the log itself, and so is one of offsets
 that are in the table, whatever checkpoint they were planned with, also where two drivers try at the same time. The log
-is written by deltalake; neither Spark nor a package for the JVM is needed.
+is written by deltalake, or by `leveret.pipeline.jobs.table_log`; neither Spark nor a package for the JVM is needed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -120,8 +121,12 @@ def last_batch(where: str, query: str) -> int:
 
 
 def batch_in(table: DeltaTable, query: str) -> int:
-    last = table.transaction_version(query)
-    return -1 if last is None else last
+    return _number(table, query)
+
+
+def _number(table: DeltaTable, name: str) -> int:
+    found = table.transaction_version(name)
+    return -1 if found is None else found
 
 
 def position_in(table: DeltaTable, partition: Partition, incarnation: str) -> int | None:
@@ -202,6 +207,11 @@ class CommittedBatch:
     number: int
     reads: Mapping[str, Interval] = {}
 
+    @property
+    def noted(self) -> dict[str, int]:
+        """The numbers of transactions that its commit has, by name."""
+        return {self.query: self.number, **{name: until for name, (_, until) in self.reads.items()}}
+
 
 def append(
     where: str, by: Sequence[str], columns: pa.Schema, files: Sequence[DataFile], batch: CommittedBatch
@@ -218,12 +228,11 @@ def append(
     table = prepared(where, by, columns)
     if batch_in(table, batch.query) >= batch.number:
         return False
-    _require_new(table, where, batch)
+    require_new(partial(_number, table), where, batch)
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.octets, dict(file.values), file.written, True, file.stats) for file in files
     ]
-    noted = {batch.query: batch.number, **{name: until for name, (_, until) in batch.reads.items()}}
-    value = CommitProperties(app_transactions=[Transaction(*each) for each in noted.items()])
+    value = CommitProperties(app_transactions=[Transaction(*each) for each in batch.noted.items()])
     try:
         table.create_write_transaction(
             actions, "append", Schema.from_arrow(columns), list(by) or None, commit_properties=value
@@ -231,7 +240,7 @@ def append(
     except CommitFailedError as error:
         if is_there(where, batch.query, batch.number):  # another driver with this checkpoint was quicker
             return False
-        _require_new(found(where), where, batch)
+        require_new(partial(_number, found(where)), where, batch)
         raise PipelineError(f"{where}: the commit of batch {batch.number} failed: {error}") from None
     except (DeltaError, OSError) as error:
         raise PipelineError(f"{where}: the commit of batch {batch.number} failed: {error}") from None
@@ -239,14 +248,15 @@ def append(
     return True
 
 
-def _require_new(table: DeltaTable, where: str, batch: CommittedBatch) -> None:
-    """Refuse a batch of messages that are in the table. Raises PipelineError."""
+def require_new(number: Callable[[str], int], where: str, batch: CommittedBatch) -> None:
+    """Refuse a batch of messages that are in the table. `number` returns that of a transaction, or -1. Raises
+    PipelineError."""
     for name, (first, _) in batch.reads.items():
-        at = table.transaction_version(name)
-        if at is not None and at > first:
-            _, _, number, source = name.split(" ", 3)
+        at = number(name)
+        if at > first:
+            _, _, partition, source = name.split(" ", 3)
             raise PipelineError(
-                f"{where} has the offsets up to {at - 1} of partition {number} of '{source}' already, and batch"
+                f"{where} has the offsets up to {at - 1} of partition {partition} of '{source}' already, and batch"
                 f" {batch.number} begins at {first}: another run has added them. The next one goes on"
                 " where the table ends"
             )

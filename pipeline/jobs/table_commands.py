@@ -1,4 +1,4 @@
-"""Run `leveret pipeline files`, `check`, `clean` and `convert` with parsed arguments. None of them needs Spark."""
+"""Run `leveret pipeline files`, `check`, `optimize`, `clean` and `convert` with parsed arguments, without Spark."""
 
 from __future__ import annotations
 
@@ -107,6 +107,23 @@ def verdict(rows: list[upkeep.Checked], troubles: list[str]) -> str:
     behind = sum(max(0, each.end - each.next) for each in rows if each.end is not None)
     more = f", {behind:,} messages behind the broker" if any(each.end is not None for each in rows) else ""
     return f"{total:,} rows, each message once{more}"
+
+
+@told
+def optimize(options: argparse.Namespace, environ: Environ) -> int:
+    from leveret.pipeline.jobs import upkeep
+
+    table = _table(options.target)
+    if options.dry_run:
+        small = [each for each in delta.committed(table) if each.octets < options.file_size]
+        octets = sum(each.octets for each in small)
+        print(f"{len(small):,} files, {octets:,} bytes, are smaller than {options.file_size:,} bytes")
+        return DONE
+    done = upkeep.optimized(options.target, options.file_size)
+    print(
+        f"{done.read:,} files, {done.octets_read:,} bytes, became {done.written:,}, {done.octets_written:,} bytes"
+    )
+    return DONE
 
 
 @told

@@ -18,6 +18,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.checkpoints import Position
+from leveret.pipeline.jobs.data_files import table_schema
 from leveret.pipeline.offsets import Mark, Marks, Partition, read_between
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def agree(
     """Have the checkpoint go on where the table ends, and return a line about it if it was behind.
 
     `initial` returns where a new query begins, and `is_explicit` tells that the user has named offsets. Raises
-    PipelineError if the table lacks what the checkpoint has, or may have rows of which its log tells nothing.
+    BadOption if the table has other columns, and PipelineError if it lacks what the checkpoint has, or may have rows of
+    which its log tells nothing.
     """
     found, table = checkpoint.position(), delta.opened(layout.where)
     last = -1 if table is None else delta.batch_in(table, checkpoint.query)
@@ -94,6 +96,7 @@ def agree(
         )
     if table is None:
         return None
+    delta.require_alike(table, layout.where, layout.by, table_schema(layout.columns, layout.by))
     if found.planned > found.done and found.planned > last:
         planned = checkpoint.planned(found.planned)
         if not any(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from leveret.config.sections import PipelineEntry
 from leveret.features.leases.lease import opened as lease_opened
+from leveret.features.pipelines.supervised_pipelines import SupervisedPipelines
 from leveret.features.xa.branch import Verb
 from tests.features.xa.branching import Crew
 
@@ -131,3 +133,24 @@ def test_a_branch_is_decided_about_and_then_forgotten(
     told(page, "The branch is forgotten")
     expect(page.get_by_text("There are none that you may decide about.")).to_be_visible()
     expect(headed(page, "Transactions")).to_be_visible()
+
+
+# Pipelines.
+
+
+def test_a_pipeline_that_the_node_runs_shows_its_state_and_what_ended_it(page: Page, node: PageNode) -> None:
+    entry = PipelineEntry(sources=("orders",), target="/lake/orders", endpoint="http://127.0.0.1:1")
+
+    def ended() -> None:
+        pipelines = node.node.broker.guest(SupervisedPipelines)
+        pipelines.set([entry])
+        next(iter(pipelines.of("/"))).on_end("No space left on device")
+
+    node.call(ended)
+    try:
+        go(page, "streams")
+        pipeline = row(page, "to /lake/orders")
+        expect(pipeline.locator("td[data-label=State]")).to_contain_text("No space left on device")
+        expect(pipeline.locator("td[data-label=Reads]")).to_have_text("orders")
+    finally:
+        node.call(lambda: node.node.broker.guest(SupervisedPipelines).set([]))

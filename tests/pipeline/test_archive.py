@@ -605,6 +605,29 @@ def test_a_table_is_partitioned_by_times_and_names(lake: Lake):
     assert sorted(each.rows or 0 for each in delta.committed(delta.found(str(lake.where)))) == [1, 1, 1, 1]
 
 
+def test_a_table_is_partitioned_by_a_header(lake: Lake, capsys: pytest.CaptureFixture[str]):
+    lake.broker.stream("orders").publish(
+        message(b"a", headers={"country": "FI", "n": 1}),
+        message(b"b", headers={"country": "SE"}),
+        message(b"c"),
+        message(b"d", headers={"n": 1}),
+        message(b"e", headers={"country": ""}),
+        message(b"f", headers={"country": "FI"}),
+    )
+    words = ["pipeline", "archive", "orders", str(lake.where), "--endpoint", lake.broker.url]
+    assert main([*words, "--partition-by", "header:country"], {}) == 0
+    rows = polars.read_delta(str(lake.where)).sort("body")
+    assert rows["header_country"].to_list() == ["FI", "SE", None, None, None, "FI"]
+    assert (lake.where / "header_country=FI").is_dir()
+    assert main([*words, "--partition-by", "day"], {}) == 2
+    assert "is partitioned by header_country, not by day" in capsys.readouterr().err
+    assert main([*words, "--partition-by", "header_country"], {}) == 0
+    assert main([*words, "--partition-by", "header:a b"], {}) == 2
+    none = ["--option", "headersFormat=none", "--partition-by", "header:country"]
+    assert main([*words[:3], str(lake.where.with_name("other")), *words[4:], *none], {}) == 2
+    assert "an archive by header_country needs the column headers" in capsys.readouterr().err
+
+
 def test_headers_of_every_type_are_texts_in_the_table(lake: Lake):
     headers = {
         "text": "caf\xe9",

@@ -122,6 +122,27 @@ def test_an_archive_has_each_message_once_and_is_replayed_once(
     assert [(key, body) for key, _, body in shop.got()] == [("k", b"0"), ("k", b"30"), ("k", b"60")]
 
 
+def test_a_table_by_a_header_is_the_same_with_spark_and_without(
+    shop: Shop, spark: SparkSession, tmp_path: Path
+):
+    for number, country in enumerate(("FI", "SE", None, "FI")):
+        headers = None if country is None else {"country": country}
+        shop.channel.basic_publish("", "orders", b"%d" % number, pika.BasicProperties(headers=headers))
+    by = ("--partition-by", "header:country")
+    for engine in ("spark", "pyarrow"):
+        assert shop.run("archive", "orders", tmp_path / engine, *by, "--engine", engine) == 0
+    assert rows_of(tmp_path / "spark") == rows_of(tmp_path / "pyarrow")
+    assert [row["header_country"] for row in rows_of(tmp_path / "spark")] == ["FI", "SE", None, "FI"]
+    rows = table(spark, str(tmp_path / "spark")).where("header_country = 'FI'").collect()
+    assert sorted(bytes(row.body) for row in rows) == [b"0", b"3"]
+    assert shop.run("archive", "orders", tmp_path / "old", *by, "--format", "parquet") == 0
+    assert sorted(each.name for each in (tmp_path / "old").glob("header_country=*")) == [
+        "header_country=FI",
+        "header_country=SE",
+        "header_country=__HIVE_DEFAULT_PARTITION__",
+    ]
+
+
 def test_a_route_changes_and_publishes_each_message_once(shop: Shop, tmp_path: Path):
     sql = "select body, concat('n.', headers['n']) as routing_key from messages where headers['n'] >= 5"
     route = ("route", "orders", "--to-exchange", "again", "--checkpoint", tmp_path / "place", "--sql", sql)

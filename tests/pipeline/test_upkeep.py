@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from leveret.pipeline.jobs import delta
+from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.jobs import data_files, delta, table_log, upkeep
+from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
 from leveret.pipeline.jobs.lag import LeaseLag
-from leveret.pipeline.offsets import Mark
+from leveret.pipeline.offsets import Mark, Marks
 from leveret.server.cli import main
 from tests.interop.conftest import need_module
-from tests.pipeline.bulk import FakeBroker
+from tests.pipeline.bulk import FakeBroker, message
 from tests.pipeline.test_archive import Lake
 
 polars = need_module("polars")
@@ -102,7 +105,7 @@ def test_what_is_missing_or_twice_or_damaged_is_said(lake: Lake, capsys: pytest.
     lake.once(maxOffsetsPerTrigger="100")
     table = delta.found(str(lake.where))
     schema = table.schema().to_arrow()
-    second = next(file for file in delta.committed(table) if "-100-200-" in file.path)
+    second = next(file for file in delta.committed(table) if "batch-1-" in file.path)
     table.delete("offset >= 100 and offset < 150")
     code, lines = check(lake, capsys)
     assert (code, lines[-1]) == (1, "250 rows, 1 problem")
@@ -224,3 +227,145 @@ def as_spark_writes(lake: Lake) -> None:
     for file in (lake.where / "_delta_log").iterdir():
         file.unlink()
     (lake.where / "_delta_log").rmdir()
+
+
+# Upkeep.
+
+
+def small_files(lake: Lake) -> list[int]:
+    """Archive a table in 20 micro-batches, and return the sizes of its files."""
+    lake.broker.stream("orders").fill(2000)
+    lake.once(maxOffsetsPerTrigger="100")
+    return [each.octets for each in delta.committed(delta.found(str(lake.where)))]
+
+
+def test_small_files_become_large_ones_with_the_same_rows(lake: Lake, capsys: pytest.CaptureFixture[str]):
+    sizes = small_files(lake)
+    assert len(sizes) == 20
+    before = polars.read_delta(str(lake.where)).sort("offset")
+    words = ["pipeline", "optimize", str(lake.where)]
+    assert main([*words, "--dry-run"], {}) == 0
+    assert f"20 files, {sum(sizes):,} bytes, are smaller than 256,000,000 bytes" in capsys.readouterr().out
+    assert main(words, {}) == 0
+    assert f"20 files, {sum(sizes):,} bytes, became 1, " in capsys.readouterr().out
+    assert len(delta.committed(delta.found(str(lake.where)))) == 1
+    assert polars.read_delta(str(lake.where)).sort("offset").equals(before)
+    assert main(words, {}) == 0
+    assert "0 files, 0 bytes, became 0, 0 bytes" in capsys.readouterr().out
+    assert main(["pipeline", "check", str(lake.where), "--endpoint", lake.broker.url], {}) == 0
+    lake.broker.stream("orders").fill(10)
+    lake.agreed()  # and it goes on
+    assert lake.offsets() == [*range(2010)]
+    assert main(["pipeline", "vacuum", str(lake.where), "--older-than", "0h", "--delete"], {}) == 0
+    assert len([*lake.where.rglob("*.parquet")]) == 2
+    assert lake.offsets() == [*range(2010)]
+
+
+def test_files_are_joined_within_the_values_that_a_table_is_partitioned_by(lake: Lake):
+    stream = lake.broker.stream("orders")
+    for number in range(6):
+        stream.publish(message(b"%d" % number, key=("eu", "us: \xe9/%x")[number % 2]))
+    lake.once(by=("routing_key",), maxOffsetsPerTrigger="2")
+    assert upkeep.optimized(str(lake.where), 1 << 20).written == 2
+    rows = polars.read_delta(str(lake.where)).sort("body")["routing_key"].to_list()
+    assert rows == ["eu", "us: \xe9/%x"] * 3
+
+
+def test_a_run_goes_on_where_its_table_is_optimized_meanwhile(lake: Lake):
+    lake.broker.stream("orders").fill(500)
+
+    class Optimizing(QueryCheckpoint):
+        """A checkpoint before whose commits somebody optimizes the table."""
+
+        def plan(self, batch: int, end: Marks, now_ms: int) -> None:
+            super().plan(batch, end, now_ms)
+            if batch == 3:
+                upkeep.optimized(str(lake.where), 1 << 20)
+
+    lake.once(Optimizing(lake.checkpoint), maxOffsetsPerTrigger="100")
+    assert lake.offsets() == [*range(500)]
+    assert len(delta.committed(delta.found(str(lake.where)))) == 3
+
+
+def test_a_large_file_is_followed_by_another(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(data_files, "GROUP_ROWS", 100)
+    for _ in range(10):
+        lake.broker.stream("orders").publish(*[message(os.urandom(1000)) for _ in range(50)])
+    words = ["pipeline", "archive", "orders", str(lake.where), "--endpoint", lake.broker.url]
+    assert main([*words, "--option", "fetchBytes=65536", "--file-size", "1kB"], {}) == 0
+    assert len(delta.committed(delta.found(str(lake.where)))) > 1
+    assert lake.offsets() == [*range(500)]
+
+
+def test_a_micro_batch_of_small_partitions_is_one_file(lake: Lake):
+    for each in lake.broker.super_stream("orders", 5):
+        each.fill(10)
+    lake.once()
+    assert [each.rows for each in delta.committed(delta.found(str(lake.where)))] == [50]
+
+
+# The log.
+
+
+def test_commits_read_nothing_of_a_table_that_no_other_has_changed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    lake.broker.stream("orders").fill(50)
+    lake.once()
+    opened: list[str] = []
+    known = delta.opened
+
+    def open_counted(where: str) -> object:
+        opened.append(where)
+        return known(where)
+
+    monkeypatch.setattr(delta, "opened", open_counted)
+    monkeypatch.setattr(table_log, "CHECKPOINT_EVERY", 10)
+    lake.broker.stream("orders").fill(200)
+    lake.once(maxOffsetsPerTrigger="10")
+    assert len(opened) == 3  # at the beginning, and for a checkpoint each ten versions
+    assert lake.offsets() == [*range(250)]
+    assert len([*(lake.where / delta.LOG).glob("*.checkpoint.parquet")]) == 2
+
+
+def test_of_two_runs_that_write_a_version_at_once_each_has_one(lake: Lake):
+    columns_here = delta.columns_of(delta.prepared(str(lake.where), [], pa.schema([("offset", "int64")])))
+    first, second = (table_log.TableLog(str(lake.where), [], columns_here) for _ in range(2))
+    for number in range(5):
+        assert first.append([], delta.CommittedBatch("a", number, {"leveret i 0 s": (number, number + 1)}))
+        assert second.append([], delta.CommittedBatch("b", number, {"leveret i 1 s": (number, number + 1)}))
+    with pytest.raises(PipelineError, match="has the offsets up to 4 of partition 1 of 's' already"):
+        first.append([], delta.CommittedBatch("a", 5, {"leveret i 1 s": (3, 7)}))
+    assert not second.append([], delta.CommittedBatch("a", 4))
+    assert second.is_there("a", 4)
+    assert delta.found(str(lake.where)).version() == 10
+    assert delta.position_in(delta.found(str(lake.where)), ("s", 1), "i") == 5
+
+
+def test_a_table_that_is_deleted_while_a_run_is_at_work_is_not_begun_in_the_middle(lake: Lake):
+    lake.broker.stream("orders").fill(100)
+
+    class Deleting(QueryCheckpoint):
+        """A checkpoint before whose third micro-batch somebody deletes the table."""
+
+        def plan(self, batch: int, end: Marks, now_ms: int) -> None:
+            super().plan(batch, end, now_ms)
+            if batch == 2:
+                shutil.rmtree(lake.where)
+
+    with pytest.raises(PipelineError, match="was deleted while this run was at work"):
+        lake.once(Deleting(lake.checkpoint), maxOffsetsPerTrigger="10")
+    assert not (lake.where / delta.LOG).exists()
+
+
+def test_a_table_that_asks_more_of_writers_is_left_to_deltalake(lake: Lake):
+    lake.broker.stream("orders").fill(10)
+    lake.once()
+    table = delta.found(str(lake.where))
+    table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    assert delta.found(str(lake.where)).protocol().min_writer_version > table_log.WRITER_MAX
+    lake.broker.stream("orders").fill(20)
+    lake.once(maxOffsetsPerTrigger="10")
+    assert lake.offsets() == [*range(30)]
+    newest = max((lake.where / delta.LOG).glob("*.json")).read_text()
+    assert '"engineInfo":"leveret"' not in newest

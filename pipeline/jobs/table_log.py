@@ -1,0 +1,162 @@
+"""The log of a Delta table on this machine, kept open by a run that adds to it: a commit costs the same however many
+there are.
+
+    opened once with deltalake ──> version, columns, transactions
+    commit ── is the next version free? ──> TABLE/_delta_log/00...13.json, linked into place: the first to come has it
+
+deltalake reads the state of a whole table before each commit, which takes longer with each file that is in it. Here
+only a version that another program has added has the table opened anew. Tables elsewhere, and such as ask of writers
+what archives do not do, are left to deltalake.
+
+Source: the Delta transaction log protocol, "Delta Log Entries" and "Actions" (add, txn, commitInfo), writer version 2.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.checkpoints import write_new
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from deltalake import DeltaTable
+
+    from leveret.pipeline.jobs.data_files import DataFile
+
+log: Final = logging.getLogger("leveret.pipeline")
+
+WRITER_MAX: Final = 2  # the version of the protocol up to which an append has to heed nothing more
+CHECKPOINT_EVERY: Final = 100  # versions, as deltalake has it: a reader begins at the last of them
+ATTEMPTS: Final = 20  # to be the first with a version
+
+
+class TableLog:
+    """The log of one table. Not to be shared by threads."""
+
+    def __init__(self, where: str, by: Sequence[str], columns: pa.Schema) -> None:
+        self._where = where
+        self._by = by
+        self._columns = columns
+        self._folder = delta.folder_of(where)
+        self._table: DeltaTable | None = None  # as it was when it was opened
+        self._version = -1  # the newest
+        self._noted: dict[str, int] = {}  # numbers of transactions that were committed here since
+        self._is_plain = False  # whether an entry can be written here
+
+    def is_there(self, query: str, batch: int) -> bool:
+        """Return whether a batch of a query is in the table. Raises PipelineError."""
+        self._refresh()
+        return self._number(query) >= batch
+
+    def append(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool:
+        """Add files to the table, as `delta.append` does. Raises PipelineError."""
+        for _ in range(ATTEMPTS):
+            self._refresh()
+            if self._table is None:
+                self._table = delta.prepared(self._where, self._by, self._columns)
+                self._note()
+            if not self._is_plain:
+                return delta.append(self._where, self._by, self._columns, files, batch)
+            if self._number(batch.query) >= batch.number:
+                return False
+            delta.require_new(self._number, self._where, batch)
+            if self._write(files, batch):
+                return True
+        raise PipelineError(
+            f"{self._where}: batch {batch.number} is not committed: other programs add versions all the time"
+        )
+
+    def _number(self, name: str) -> int:
+        """Return the number of a transaction that is in the table; -1 if there is none."""
+        known = self._noted.get(name)
+        if known is None and self._table is not None:
+            known = self._table.transaction_version(name)
+        return -1 if known is None else known
+
+    def _refresh(self) -> None:
+        """Open the table anew if another program has added to it."""
+        if self._is_plain and self._entry(self._version).exists():
+            if not self._entry(self._version + 1).exists():
+                return
+        before, self._table = self._table, delta.opened(self._where)
+        if before is not None and self._table is None:
+            raise PipelineError(f"{self._where} was deleted while this run was at work")
+        if self._table is not None:
+            delta.require_alike(self._table, self._where, self._by, self._columns)
+            self._note()
+
+    def _note(self) -> None:
+        assert self._table is not None
+        self._noted = {}
+        self._version = self._table.version()
+        protocol = self._table.protocol()
+        self._is_plain = self._folder is not None and protocol.min_writer_version <= WRITER_MAX
+
+    def _write(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool:
+        """Write the next entry; return False if there is one already."""
+        version = self._version + 1
+        text = "\n".join(json.dumps(each, separators=(",", ":")) for each in self._actions(files, batch))
+        try:
+            if not write_new(self._entry(version), text + "\n"):
+                return False
+        except OSError as error:
+            reason = error.strerror or error
+            raise PipelineError(
+                f"{self._where}: the commit of batch {batch.number} failed: {reason}"
+            ) from None
+        self._version = version
+        self._noted.update(batch.noted)
+        if version % CHECKPOINT_EVERY == 0:
+            self._checkpoint()
+        return True
+
+    def _checkpoint(self) -> None:
+        """Have readers begin here, and remove entries that are older than the log's retention, 30 days.
+
+        Without a checkpoint readers take longer, and nothing is wrong: the next one makes up for it.
+        """
+        from deltalake.exceptions import DeltaError
+
+        try:
+            table = delta.found(self._where)
+            table.create_checkpoint()
+            table.cleanup_metadata()
+        except (DeltaError, PipelineError, OSError) as error:
+            log.warning("%s: its log has no checkpoint at version %d: %s", self._where, self._version, error)
+
+    def _actions(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> Iterator[dict[str, object]]:
+        now_ms = time.time_ns() // 1_000_000
+        parameters = {"mode": "Append", "partitionBy": json.dumps(list(self._by))}
+        yield {
+            "commitInfo": {
+                "timestamp": now_ms,
+                "operation": "WRITE",
+                "operationParameters": parameters,
+                "engineInfo": "leveret",
+            }
+        }
+        for file in files:
+            yield {
+                "add": {
+                    "path": quote(file.path, safe="/="),
+                    "partitionValues": dict(file.values),
+                    "size": file.octets,
+                    "modificationTime": file.written,
+                    "dataChange": True,
+                    "stats": file.stats,
+                }
+            }
+        for name, number in batch.noted.items():
+            yield {"txn": {"appId": name, "version": number, "lastUpdated": now_ms}}
+
+    def _entry(self, version: int) -> Path:
+        assert self._folder is not None
+        return self._folder / delta.LOG / f"{version:020}.json"
