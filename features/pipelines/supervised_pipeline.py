@@ -88,6 +88,8 @@ class SupervisedPipeline(Program):
         self._failures = 0  # in a row
         self._since = 0.0  # when the process was started
         self._is_stopped = False
+        self._before: SupervisedPipeline | None = None  # it waits for the process of this one to end
+        self._successor: SupervisedPipeline | None = None
         self._last_error = ""
         self._reason = ""
 
@@ -102,6 +104,9 @@ class SupervisedPipeline(Program):
 
     def begin(self) -> None:
         """Start soon: at the start of a node, when it listens."""
+        self._before = None
+        if self._is_stopped:
+            return
         self._timer = self._broker.timers.at(self._broker.now + START_S, self.start)
 
     def start(self, now: float) -> None:
@@ -127,6 +132,15 @@ class SupervisedPipeline(Program):
         if self._end is not None:
             self._end()
 
+    def begin_after(self, before: SupervisedPipeline) -> None:
+        """Begin once the process of a stopped pipeline to the same table has ended: it holds the checkpoint."""
+        if before._before is not None:  # which has not begun either
+            before = before._before
+        if before._end is None:
+            self.begin()
+        else:
+            self._before, before._successor = before, self
+
     def on_line(self, line: str) -> None:
         if line.startswith(ERROR):
             self._last_error = line.removeprefix(ERROR)
@@ -139,6 +153,8 @@ class SupervisedPipeline(Program):
         self._end = None
         if self._is_stopped:
             log.info("%s has ended", self.described)
+            if self._successor is not None:
+                self._successor.begin()
             return
         now = self._broker.now
         self._failures = 1 if now - self._since >= STEADY_S else self._failures + 1

@@ -24,14 +24,20 @@ class SupervisedPipelines(Guest):
     def set(self, entries: Iterable[PipelineEntry]) -> None:
         """Run these pipelines: others end, those that are new or have changed begin, and the rest goes on."""
         wanted = {(entry.virtual_host, entry.title): entry for entry in entries}
+        ending: dict[str, SupervisedPipeline] = {}  # by target
         for key, running in list(self._found.items()):
             if wanted.get(key) != running.entry:
                 running.stop()
+                ending[running.entry.target] = running
                 del self._found[key]
         for key, entry in wanted.items():
             if key not in self._found:
-                self._found[key] = SupervisedPipeline(self._broker, entry)
-                self._found[key].begin()
+                self._found[key] = made = SupervisedPipeline(self._broker, entry)
+                before = ending.get(entry.target)
+                if before is None:
+                    made.begin()
+                else:
+                    made.begin_after(before)
 
     def of(self, virtual_host: str) -> Iterator[SupervisedPipeline]:
         """Yield the pipelines of a virtual host, by name."""

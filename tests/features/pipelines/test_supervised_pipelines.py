@@ -170,13 +170,26 @@ def test_a_reload_ends_what_is_gone_and_leaves_what_has_not_changed(works: Works
     works.run(ORDERS, {**refunds, "batch": 10})
     assert works.node.ended == [second]
     assert works.pipelines[0] is first
-    assert len(works.node.programs) == 3
+    works.run(ORDERS, {**refunds, "batch": 10})  # again, as nothing has changed
+    assert len(works.node.programs) == 2  # the old one still has the checkpoint
     second.on_end("its process has ended with exit code 0")
     works.bench.advance(61)
     assert len(works.node.programs) == 3
     works.run()
     assert works.pipelines == []
     assert len(works.node.ended) == 3
+
+
+def test_of_pipelines_that_change_quickly_only_the_last_begins(works: Works) -> None:
+    works.run(ORDERS)
+    works.run({**ORDERS, "batch": 10})
+    works.run({**ORDERS, "batch": 20, "name": "renamed"})
+    (first,) = works.node.programs
+    first.on_end("its process has ended with exit code 0")
+    works.bench.advance(61)
+    assert [each.entry.title for each in works.pipelines] == ["renamed"]
+    assert "--batch=20" in works.words
+    assert len(works.node.programs) == 2
 
 
 def test_the_end_of_a_node_ends_processes_and_starts_none(works: Works) -> None:
