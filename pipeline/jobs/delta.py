@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from leveret.pipeline.offsets import Interval, Partition
 
 LOG: Final = "_delta_log"
+LAST_CHECKPOINT: Final = "_last_checkpoint"
 HIDDEN: Final = "_"  # names that begin so are no data
 
 
@@ -244,7 +245,7 @@ def append(
         raise PipelineError(f"{where}: the commit of batch {batch.number} failed: {error}") from None
     except (DeltaError, OSError) as error:
         raise PipelineError(f"{where}: the commit of batch {batch.number} failed: {error}") from None
-    _sync_log(where)
+    sync_log(where)
     return True
 
 
@@ -262,13 +263,15 @@ def require_new(number: Callable[[str], int], where: str, batch: CommittedBatch)
             )
 
 
-def _sync_log(where: str) -> None:
-    """Have the newest entry of the log on disk, where it is on this machine."""
+def sync_log(where: str) -> None:
+    """Have the newest entry of the log, and its checkpoint, on disk, where they are on this machine."""
     folder = folder_of(where)
     if folder is None:
         return
-    newest = max((folder / LOG).glob("*.json"), default=None)
-    if newest is not None:
-        with newest.open("rb") as opened_file:
-            sync_file(opened_file.fileno())
-    sync_folder(folder / LOG)
+    log = folder / LOG
+    newest = [max(log.glob(kind), default=None) for kind in ("*.json", "*.checkpoint*.parquet")]
+    for file in (*newest, log / LAST_CHECKPOINT):
+        if file is not None and file.exists():
+            with file.open("rb") as opened_file:
+                sync_file(opened_file.fileno())
+    sync_folder(log)

@@ -62,6 +62,7 @@ class TableLog:
             self._refresh()
             if self._table is None:
                 self._table = delta.prepared(self._where, self._by, self._columns)
+                delta.sync_log(self._where)
                 self._note()
             if not self._is_plain:
                 return delta.append(self._where, self._by, self._columns, files, batch)
@@ -129,6 +130,7 @@ class TableLog:
             table = delta.found(self._where)
             table.create_checkpoint()
             table.cleanup_metadata()
+            delta.sync_log(self._where)
         except (DeltaError, PipelineError, OSError) as error:
             log.warning("%s: its log has no checkpoint at version %d: %s", self._where, self._version, error)
 

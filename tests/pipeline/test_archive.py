@@ -323,6 +323,44 @@ def test_the_command_goes_on_without_spark_until_a_signal(node: LocalNode, tmp_p
     assert polars.read_delta(str(tmp_path / "lake"))["body"].sort().to_list() == [b"0", b"1"]
 
 
+def test_the_command_goes_on_where_its_broker_was_killed_and_started_again(node: LocalNode, tmp_path: Path):
+    pika = need_module("pika")
+
+    def publish(first: int) -> None:
+        with pika.BlockingConnection(pika.URLParameters(node.amqp_url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("orders", durable=True, arguments={"x-queue-type": "stream"})
+            channel.confirm_delivery()
+            for number in range(first, first + 10):
+                channel.basic_publish("", "orders", b"%d" % number)
+
+    publish(0)
+    words = ["pipeline", "archive", "orders", str(tmp_path / "lake"), "--endpoint", node.url]
+    with subprocess.Popen(
+        [sys.executable, "-m", "leveret", *words, "--continuous", "--every", "100ms"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        assert process.stderr.readline().startswith("archive: batch 0: 10 rows in ")
+        node.kill()
+        line = process.stderr.readline()
+        while "no broker answers at" not in line:  # of the report that the broker did not take
+            line = process.stderr.readline()
+        node.start()
+        publish(10)
+        while not line.startswith("archive: batch 1: "):
+            line = process.stderr.readline()
+            assert line, "it has ended"
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        assert process.wait() == 0
+    bodies = polars.read_delta(str(tmp_path / "lake"))["body"].cast(polars.String).cast(polars.Int64)
+    assert bodies.sort().to_list() == [*range(20)]
+
+
 def test_files_that_no_commit_names_are_not_in_the_table(lake: Lake):
     stream = lake.broker.stream("orders")
     stream.fill(3000)

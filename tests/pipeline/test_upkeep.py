@@ -328,6 +328,23 @@ def test_commits_read_nothing_of_a_table_that_no_other_has_changed(
     assert len([*(lake.where / delta.LOG).glob("*.checkpoint.parquet")]) == 2
 
 
+def test_a_log_is_on_disk_before_what_stands_on_it(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    synced: list[str] = []
+    known = delta.sync_log
+
+    def sync_noted(where: str) -> None:
+        synced.extend(each.name for each in (lake.where / delta.LOG).glob("*.json"))
+        synced.extend(each.name for each in (lake.where / delta.LOG).glob("*.parquet"))
+        known(where)
+
+    monkeypatch.setattr(delta, "sync_log", sync_noted)
+    monkeypatch.setattr(table_log, "CHECKPOINT_EVERY", 3)
+    lake.broker.stream("orders").fill(30)
+    lake.once(maxOffsetsPerTrigger="10")
+    first, *_, last = synced
+    assert (first, last) == (f"{0:020}.json", f"{3:020}.checkpoint.parquet")
+
+
 def test_of_two_runs_that_write_a_version_at_once_each_has_one(lake: Lake):
     columns_here = delta.columns_of(delta.prepared(str(lake.where), [], pa.schema([("offset", "int64")])))
     first, second = (table_log.TableLog(str(lake.where), [], columns_here) for _ in range(2))
