@@ -28,6 +28,7 @@ examples:
   leveret pipeline archive orders /lake/orders --continuous --every 30s      what comes, too, until Ctrl-C or SIGTERM
   leveret pipeline archive orders refunds /lake/all --partition-by day,stream
   leveret pipeline archive jobs /lake/jobs --reader archive        a queue: its messages move to the lake
+  leveret pipeline archive orders shop.orders --catalog lakehouse  to an Iceberg table
 """
 REPLAY: Final = """\
 examples:
@@ -145,8 +146,14 @@ def _add_archive(actions: Actions[argparse.ArgumentParser], environ: Mapping[str
     adding.add_argument("target", metavar="TARGET", help="the folder of the table, or a URI")
     adding.add_argument(
         "--format",
-        choices=["delta", "parquet"],
+        choices=["delta", "iceberg", "parquet"],
         help="default: that of an existing table, else delta; parquet is a folder that only Spark reads rightly",
+    )
+    adding.add_argument(
+        "--catalog",
+        metavar="NAME",
+        help="an Iceberg catalogue of pyiceberg's configuration; TARGET is NAMESPACE.TABLE in it (default: a file of"
+        " SQLite in the folder of an Iceberg table)",
     )
     adding.add_argument(
         "--engine",

@@ -433,6 +433,16 @@ class PipelineEntry(Record):
         "Folders of the table: some of `day`, `hour`, `stream`, `routing_key`, `header:NAME`; or none.",
         ("day",),
     )
+    format: str | None = key(
+        OneOf("delta", "iceberg"),
+        "The format of a new table; without it `delta`, or that of the table.",
+        None,
+    )
+    catalog: str | None = key(
+        Text(),
+        "An Iceberg catalogue of pyiceberg's configuration, in which `target` is `NAMESPACE.TABLE`.",
+        None,
+    )
     starting: str = key(OneOf("earliest", "latest"), "Where a new table begins in a stream.", "earliest")
     reader: str | None = key(
         NAME, "The name under which messages of queues are set aside; needed for queues.", None
@@ -452,7 +462,7 @@ class PipelineEntry(Record):
         return self.name or ",".join(self.sources)
 
     def contradictions(self) -> Iterator[Problem]:
-        if "://" not in self.target and not Path(self.target).is_absolute():
+        if self.catalog is None and "://" not in self.target and not Path(self.target).is_absolute():
             yield Problem("target", printed(self.target), "an absolute path, or a URI")
 
 

@@ -57,6 +57,8 @@ def words_of(entry: PipelineEntry, endpoint: str) -> Iterator[str]:
         "ca-file": entry.ca_file,
         "every": f"{round(entry.every * 1000)}ms",
         "batch": entry.batch,
+        "format": entry.format,
+        "catalog": entry.catalog,
         "starting": entry.starting,
         "partition-by": ",".join(entry.partition_by) or "none",
         "reader": entry.reader,

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
     from leveret.pipeline.jobs.data_files import Layout
 
-PARQUET, DELTA = "parquet", "delta"
-FORMATS: Final = (DELTA, PARQUET)
+PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
+FORMATS: Final = (DELTA, ICEBERG, PARQUET)
 LOG: Final = "_spark_metadata"
+CATALOGUE: Final = "catalog.db"  # of SQLite, in the folder of an Iceberg table
 PARTITIONS: Final = ("day", "hour", "stream", "routing_key")
 A_HEADER: Final = r"header_[^ ,;{}()=\s]+"  # characters that the name of a column in Delta may have
 
@@ -80,6 +81,7 @@ class Target:
     format: str = DELTA
     by: tuple[str, ...] = ("day",)
     file_octets: int | None = None  # of a file, about; None: what is usual
+    catalogue: str | None = None  # of Iceberg, in pyiceberg's configuration; None: a file in the folder
 
     @property
     def folder(self) -> Path | None:
@@ -94,6 +96,8 @@ def format_of(where: str) -> str | None:
         return None
     if (folder / delta.LOG).is_dir():
         return DELTA
+    if (folder / CATALOGUE).is_file():
+        return ICEBERG
     return PARQUET if (folder / LOG).is_dir() else None
 
 

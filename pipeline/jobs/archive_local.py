@@ -11,17 +11,18 @@ table's log says whether they are in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
 from leveret.pipeline.client import Client
 from leveret.pipeline.errors import PipelineError, Unauthorized, Unreachable
 from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.archive import Target
 from leveret.pipeline.jobs.checkpoints import Position
-from leveret.pipeline.jobs.data_files import DataFile, Layout, table_schema
+from leveret.pipeline.jobs.data_files import FILE_OCTETS, DataFile, Layout, table_schema
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_log import TableLog
 from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, agree
@@ -72,6 +73,13 @@ class Backlog:
     octets: int
 
 
+class ArchiveLog(Protocol):
+    """The log of a table: `TableLog`, or `leveret.pipeline.jobs.iceberg.IcebergLog`."""
+
+    def is_there(self, query: str, batch: int) -> bool: ...
+    def append(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool: ...
+
+
 class LocalArchive:
     """A run of one archive. Not to be shared by threads."""
 
@@ -82,17 +90,22 @@ class LocalArchive:
         checkpoint: ArchiveCheckpoint,
         planner: Planner,
         now: Callable[[], float] = time.time,
+        log: ArchiveLog | None = None,
     ) -> None:
+        """Make a run; without `log` it is that of a Delta table."""
+        self._is_delta = log is None
         self._options = options
         self._layout = layout
         self._checkpoint = checkpoint
         self._planner = planner
         self._now = now
-        self._log = TableLog(layout.where, layout.by, table_schema(layout.columns, layout.by))
+        self._log = log or TableLog(layout.where, layout.by, table_schema(layout.columns, layout.by))
         self._limit = Limit(options.max_offsets_per_trigger, options.max_bytes_per_trigger)
 
     def agree(self) -> str | None:
         """Have the checkpoint go on where the table ends, and return a line if it did not. Raises PipelineError."""
+        if not self._is_delta:
+            return None  # the checkpoint is the table's own
         is_explicit = isinstance(self._options.starting, Offsets | SinceEach)
         return agree(self._checkpoint, self._layout, self._planner.initial, is_explicit, self._now_ms())
 
@@ -218,5 +231,25 @@ def local_archive(
     client = Client(options)
     try:
         yield LocalArchive(options, layout, checkpoint, Planner(options, client, Leases(client)), now)
+    finally:
+        client.close()
+
+
+@contextmanager
+def iceberg_archive(
+    options: Options, target: Target, sources: Sequence[str], now: Callable[[], float] = time.time
+) -> Iterator[LocalArchive]:
+    """Yield a run to an Iceberg table, which goes on where the table ends. Raises PipelineError."""
+    from leveret.pipeline.jobs.archive_columns import columns
+    from leveret.pipeline.jobs.iceberg import IcebergLog
+
+    rows = columns(options, target.by)
+    log = IcebergLog(target.where, target.catalogue, target.by, rows)
+    size = FILE_OCTETS if target.file_octets is None else target.file_octets
+    layout = Layout(log.data, target.by, rows, size, is_whole=True)
+    client = Client(options)
+    try:
+        planner = Planner(options, client, Leases(client))
+        yield LocalArchive(options, layout, log.begin(sources, planner.initial()), planner, now, log)
     finally:
         client.close()

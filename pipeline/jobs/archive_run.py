@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.pipeline.errors import BadOption
 from leveret.pipeline.jobs import delta
-from leveret.pipeline.jobs.archive import DELTA, PARQUET, Target, checkpoint_of, format_of
+from leveret.pipeline.jobs.archive import DELTA, ICEBERG, PARQUET, Target, checkpoint_of, format_of
 from leveret.pipeline.jobs.delta import folder_of
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ def require_writable(target: Target) -> None:
     """Check that this kind of table can be written. Raises NoDelta."""
     if target.format == DELTA:
         delta.require()
+    if target.format == ICEBERG:
+        from leveret.pipeline.jobs import iceberg
+
+        iceberg.require()
 
 
 def is_old(target: Target) -> bool:
@@ -51,7 +55,11 @@ def is_old(target: Target) -> bool:
 
 
 def checkpoint_for(target: Target, named: str | None) -> str | None:
-    """Return the checkpoint of an archive; None if the log of a table that is elsewhere is all that it needs."""
+    """Return the checkpoint of an archive; None if the log of a table is all that it needs. Raises BadOption."""
+    if target.format == ICEBERG:
+        if named is not None:
+            raise BadOption("an Iceberg table has its own position: it takes no --checkpoint")
+        return None
     if named is not None:
         return named
     is_elsewhere = target.format == DELTA and target.folder is None
@@ -66,6 +74,10 @@ def why_not_here(
     settings: Sequence[object],
 ) -> str | None:
     """Return why Spark has to do it; None if this process may. Raises BadOption if one was asked for that cannot."""
+    if target.format == ICEBERG:
+        if engine is Engine.SPARK or master != LOCAL_MASTER or settings:
+            raise BadOption("an Iceberg table is written by this process, without Spark")
+        return None
     reason = _why_not_here(target, checkpoint, engine, master, settings)
     if reason is not None and checkpoint is None:
         raise BadOption(
@@ -99,12 +111,18 @@ def _why_not_here(
 
 
 def reason(
-    backlog: Backlog, engine: Engine, has_checkpoint: bool = True, goes_on: bool = False
+    backlog: Backlog,
+    engine: Engine,
+    has_checkpoint: bool = True,
+    goes_on: bool = False,
+    can_choose: bool = True,
 ) -> tuple[bool, str]:
     """Return whether this process archives so much, and a line that says what was chosen and why."""
     much = f"{backlog.messages:,} messages, about {backlog.octets:,} bytes"
     if engine is Engine.PYARROW:
         return True, f"{much}: with pyarrow in this process, as --engine pyarrow says"
+    if not can_choose:
+        return True, f"{much}{', and what comes' if goes_on else ''}: with pyarrow in this process"
     if goes_on:
         return True, f"{much}, and what comes: with pyarrow in this process, which needs no Spark"
     limit = f"{MESSAGES_MAX:,} messages or {OCTETS_MAX >> 30} GiB"

@@ -22,7 +22,7 @@ from leveret.pipeline.jobs import dead_letters as deaths
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs import lag as lags
 from leveret.pipeline.jobs.activity import Activity, java_log, keep_query_errors, versions
-from leveret.pipeline.jobs.archive import DELTA, PARQUET, Target
+from leveret.pipeline.jobs.archive import DELTA, ICEBERG, PARQUET, Target
 from leveret.pipeline.jobs.delta import folder_of
 from leveret.pipeline.jobs.dry_run import as_lines, marks_in, planned
 from leveret.pipeline.jobs.endpoint import BrokerEndpoint
@@ -138,10 +138,14 @@ def _tell(line: str) -> None:
 def archive(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.jobs import archive_run as runs
 
-    kind = runs.format_for(options.target, options.format)
-    target = Target(options.target, kind, options.partition_by, options.file_size)
+    kind = ICEBERG if options.catalog else runs.format_for(options.target, options.format)
+    if options.catalog and options.format not in (None, ICEBERG):
+        raise BadOption(f"--catalog is of Iceberg tables, not of --format {options.format}")
+    target = Target(options.target, kind, options.partition_by, options.file_size, options.catalog)
     runs.require_writable(target)
     checkpoint = runs.checkpoint_for(target, options.checkpoint)
+    if options.dry_run and kind == ICEBERG:
+        raise BadOption("--dry-run does not tell where a run to an Iceberg table would begin")
     if options.dry_run:
         by = f", partitioned by {', '.join(target.by)}" if target.by else ""
         return _plan(options, environ, checkpoint, f"{target.format} at {target.where}{by}", target)
@@ -168,7 +172,7 @@ def _local(
     options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str | None
 ) -> Iterator[LocalArchive]:
     """Yield a run of this process whose checkpoint goes on where the table ends."""
-    from leveret.pipeline.jobs.archive_local import RETRY_S, local_archive
+    from leveret.pipeline.jobs.archive_local import RETRY_S, iceberg_archive, local_archive
     from leveret.pipeline.jobs.archive_run import layout_of
     from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
     from leveret.pipeline.jobs.table_positions import TableCheckpoint
@@ -178,6 +182,10 @@ def _local(
     checked = reach.checked(options.sources, _reading(options))
     if options.continuous:
         checked = attrs.evolve(checked, retry_s=min(checked.retry_s, RETRY_S))
+    if target.format == ICEBERG:
+        with iceberg_archive(checked, target, options.sources) as run:
+            yield run
+        return
     layout = layout_of(target, checked)
     folder = folder_of(checkpoint) if checkpoint else None
     kept = TableCheckpoint(target.where, options.sources) if folder is None else QueryCheckpoint(folder)
@@ -198,7 +206,10 @@ def _archive_here(
             stop.ask_at_end_of(sys.stdin)
         report = Report("archive", _tell, file)
         with _local(options, environ, target, checkpoint) as run:
-            is_here, why = reason(run.backlog(), engine, checkpoint is not None, options.continuous)
+            can_choose = target.format == DELTA
+            is_here, why = reason(
+                run.backlog(), engine, checkpoint is not None, options.continuous, can_choose
+            )
             _tell(f"archive: {why}")
             if not is_here:
                 return None

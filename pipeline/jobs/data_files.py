@@ -109,10 +109,17 @@ class Layout:
     by: tuple[str, ...]
     columns: pa.Schema  # of the rows that are written
     file_octets: int = FILE_OCTETS  # from which on a file is followed by another
+    is_whole: bool = False  # files also have the columns that the table is partitioned by, with their bounds
 
     @property
     def in_files(self) -> list[str]:
-        return [name for name in self.columns.names if name not in self.by]
+        return [name for name in self.columns.names if self.is_whole or name not in self.by]
+
+    @property
+    def bounded(self) -> list[str]:
+        """The columns whose least and greatest values files have."""
+        names = (*BOUNDED, *self.by) if self.is_whole else BOUNDED
+        return [name for name in self.in_files if name in names]
 
     def write(self, batches: Iterable[Batch], name: str) -> list[DataFile]:
         """Write rows; `name` begins the names of their files. Files that are not finished are removed."""
@@ -211,7 +218,7 @@ class Part:
                 self._sink.file,
                 group.schema,
                 use_dictionary=[name for name in leaves(group.schema) if name not in UNIQUE] or False,
-                write_statistics=[name for name in BOUNDED if name in group.schema.names],
+                write_statistics=self._layout.bounded,
             )
         self._writer.write_table(group, row_group_size=GROUP_ROWS)
         assert self._sink is not None

@@ -41,13 +41,21 @@ class ArchiveCheckpoint(Protocol):
     def forget(self, batch: int) -> None: ...
 
 
+def query_of(sources: Collection[str]) -> str:
+    """Return the name of a query of which the table alone knows."""
+    return f"archive of {','.join(sorted(sources))}"
+
+
 class TableCheckpoint:
     """The position of a query that has no folder: the table's log alone has it. A micro-batch that a run did not finish
     is planned anew by the next one, as nothing of it is in the table."""
 
     def __init__(self, where: str, sources: Collection[str]) -> None:
-        self.query = f"archive of {','.join(sorted(sources))}"
-        last = delta.last_batch(where, self.query)
+        query = query_of(sources)
+        self._start(query, delta.last_batch(where, query))
+
+    def _start(self, query: str, last: int) -> None:
+        self.query = query
         self._position = Position(last, last, {})
         self._end: Marks = {}
 
