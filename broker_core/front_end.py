@@ -236,7 +236,8 @@ class Protocol:
     `encoding` makes the encoding of its messages, with which those in the store are read again: a protocol without
     it cannot have durable messages. `restored(broker)` is called at a start with a store, once all queues and messages
     are restored, for what the front-end has noted of queues (`VirtualHost.note`). `prepare()` imports what the factory
-    would import with the first connection; it is called in a thread, once a node has been up for a while.
+    would import; it is called in a thread with the first connection that speaks the protocol, or on a node that
+    stands by.
     `queue_arguments` are rows of the arguments of queues that the protocol translates into the core's; `sections()`
     returns rows of everything else that its clients can ask for by name, for the documentation. `remote_ends()` returns
     what makes the ends of transfers on brokers that speak it; it is called when the first transfer is set up.

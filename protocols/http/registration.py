@@ -1,6 +1,6 @@
 """Register HTTP with a node: the first bytes of requests, and the factories of connections.
 
-The front-end itself is imported with the first connection, or once a node has been up for a while, like AMQP 1.0: with
+The front-end itself is imported with the first connection that speaks it, like AMQP 1.0: with
 its routes it is a fifth of all that a node would otherwise load, and most nodes in tests never get an HTTP request.
 """
 

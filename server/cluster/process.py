@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -16,12 +16,13 @@ from leveret.durable.store.postgres.schema import SHARD
 from leveret.durable.store.postgres.session import Database, Session, standby_name
 from leveret.durable.store.postgres.shard import Shard
 from leveret.durable.store.postgres.store import PostgresStore
+from leveret.front_end import Protocol
 from leveret.memory_tuning import spare_the_collector
 from leveret.server.cluster import overview
 from leveret.server.cluster.member import Member, name_of
 from leveret.server.node import persistence  # noqa: F401 - so that a takeover need not load it
 from leveret.server.node.build_info import built
-from leveret.server.node.process import feed_watchdog, prepare
+from leveret.server.node.process import feed_watchdog
 from leveret.server.node.systemd import Handed, Notifier
 from leveret.version import VERSION
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from leveret.values import Json
 
 log: Final = logging.getLogger("leveret.cluster")
+
+SETTLED_S: Final = 2.0  # when a start counts as over
 
 
 def member_of(
@@ -134,6 +137,17 @@ async def _started(member: Member, source: str, tells: Notifier) -> None:
     spare_the_collector()
     tells.ready(f"node {member.name} of cluster {member.settings.name}")
     await prepare(member.protocols)
+
+
+async def prepare(protocols: Iterable[Protocol]) -> None:
+    """Import what the start has left out, so that no client waits for it at a takeover."""
+    await trio.sleep(SETTLED_S)
+    for protocol in {each.name: each for each in protocols}.values():
+        try:
+            if protocol.prepare is not None:
+                await trio.to_thread.run_sync(protocol.prepare)
+        except Exception:
+            log.exception("a mistake of the protocol '%s' while it was prepared", protocol.name)
 
 
 def welcome(member: Member, source: str) -> str:

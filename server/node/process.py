@@ -8,21 +8,18 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Final
 
 import trio
 
 from leveret.config.config import Config
-from leveret.front_end import Protocol
 from leveret.memory_tuning import keep_what_is_freed, spare_the_collector
 from leveret.server.node import assembly, logs
 from leveret.server.node.node import LoopClock, Node
 from leveret.server.node.systemd import Handed, Notifier, handed_over, notifier
 
 log: Final = logging.getLogger("leveret.node")
-
-SETTLED_S: Final = 2.0  # when a start counts as over
 
 
 def run(
@@ -72,9 +69,6 @@ async def _run(
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(feed_watchdog, tells)
-            nursery.start_soon(
-                prepare, [each for listener in node.listening for each in listener.entrance.protocols]
-            )
             targets.say_whose(node.admin)
             print(assembly.welcome(node, source, has_links=sys.stdout.isatty()), flush=True)
             spare_the_collector()
@@ -101,17 +95,6 @@ async def feed_watchdog(tells: Notifier) -> None:
     while tells.feed_every_s is not None:
         await trio.sleep(tells.feed_every_s)
         tells.feed()
-
-
-async def prepare(protocols: Iterable[Protocol]) -> None:
-    """Import what the start has left out, so that no client waits for it later; skipped if the node ends before."""
-    await trio.sleep(SETTLED_S)
-    for protocol in {each.name: each for each in protocols}.values():
-        try:
-            if protocol.prepare is not None:
-                await trio.to_thread.run_sync(protocol.prepare)
-        except Exception:
-            log.exception("a mistake of the protocol '%s' while it was prepared", protocol.name)
 
 
 def take_all_descriptors() -> None:

@@ -32,7 +32,7 @@ import attrs
 import trio
 
 from leveret.errors import MISTAKES
-from leveret.front_end import FrontEnd, Peer
+from leveret.front_end import FrontEnd, Peer, Protocol
 from leveret.operations import Connected
 from leveret.outbox import Outbox
 from leveret.server.node.handshake import Handshake
@@ -111,7 +111,10 @@ class Transport(SocketIO, Connected):
     async def _converse(self) -> None:
         data = await self._first_bytes()
         if data:
-            self.front = recognised(self, data)
+            protocol = recognised(self, data)
+            if protocol.prepare is not None:
+                await self.node.prepare(protocol.prepare)
+            self.front = front_end(self, protocol)
             self.front.on_wake, self.front.on_resume = self._woken, self._go_on
         while data or (self.front is not None and self.front.halted):
             if self.node.term is not None and self.node.has_lapsed():
@@ -473,11 +476,16 @@ async def open_websocket(
         transport.peer = attrs.evolve(transport.peer, served=rules.inside.names, websocket=True)
 
 
-def recognised(transport: Transport, data: bytes) -> FrontEnd:
-    """Return a new front-end for the protocol that the first bytes are of."""
+def recognised(transport: Transport, data: bytes) -> Protocol:
+    """Return the protocol that the first bytes are of."""
     protocol = transport._entrance.protocol_of(data)
     if data.startswith(TLS_HELLO) and not protocol.fallback:  # a fallback protocol answers that itself
         tell(transport, "detected TLS, which is not spoken here")
+    return protocol
+
+
+def front_end(transport: Transport, protocol: Protocol) -> FrontEnd:
+    """Return a new front-end of a protocol."""
     node = transport.node
     node.broker.tick()
     transport._log_in_timer = node.broker.timers.at(transport._log_in_until, transport._took_too_long)

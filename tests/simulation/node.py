@@ -18,7 +18,7 @@ from leveret.durable.compaction import LOOK_EVERY
 from leveret.errors import Failure
 from leveret.features.leases.lease import opened
 from leveret.protocols.amqp010.broker.registration import PROTOCOL as PROTOCOL010
-from leveret.protocols.amqp091.broker.adapter import PROTOCOL as PROTOCOL091
+from leveret.protocols.amqp091.broker.registration import PROTOCOL as PROTOCOL091
 from leveret.protocols.amqp10.broker.registration import PROTOCOL as PROTOCOL10
 from leveret.server.node.assembly import reload
 from leveret.server.node.persistence import Persistence

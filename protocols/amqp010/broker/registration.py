@@ -1,6 +1,6 @@
 """The registration of AMQP 0-10 with a node: its first bytes, and the factory of its connections.
 
-The front-end itself is imported with the first connection, or once a node has been up for a while, as AMQP 1.0's is.
+The front-end itself is imported with the first connection that speaks it, as AMQP 1.0's is.
 """
 
 from __future__ import annotations

@@ -10,37 +10,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from leveret.broker import Broker
 from leveret.config.compat import FlowMechanism, Product, UnknownVirtualHost
 from leveret.config.config import Config
 from leveret.delivery import Delivery
 from leveret.errors import Failure
-from leveret.front_end import Peer, Protocol
+from leveret.front_end import Peer
 from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.outbox import Outbox
 from leveret.protocols.amqp091.broker import stats as facts
 from leveret.protocols.amqp091.broker.amqplain import AmqPlain
-from leveret.protocols.amqp091.broker.argument_rows import sections
 from leveret.protocols.amqp091.broker.channel import METHODS, Channel
-from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.protocols.amqp091.broker.errors import reply
 from leveret.protocols.amqp091.broker.traffic_handler import TrafficHandler
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.fields import values_in
 from leveret.protocols.amqp091.codec.wire import FieldTable, Method
 from leveret.protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning
-from leveret.protocols.amqp091.machine.greeting import RELATIVES
 from leveret.protocols.shared.broker.ack_timeouts import tagged
 from leveret.protocols.shared.broker.outbox_writer import ServingWriter
 from leveret.protocols.shared.broker.served_connection import RenewableConnection
-from leveret.protocols.shared.broker.subprotocols import AMQP
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Mechanism
-
-if TYPE_CHECKING:
-    from leveret.features.transfers.ends import FeedEnds
 
 log: Final = logging.getLogger("leveret.amqp091")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
@@ -251,26 +244,3 @@ class Adapter091(RenewableConnection, Handler):
             handle(here, method)
         except Failure as failure:
             raise reply(failure, method.class_id, method.method_id) from None
-
-
-def remote_ends() -> FeedEnds:
-    """Return what makes the ends of shovels and of links of a federation on other brokers."""
-    from leveret.features.transfers.ends import FeedEnds
-    from leveret.protocols.amqp091.broker.federation_ends import ExchangeFeed091, QueueFeed091
-    from leveret.protocols.amqp091.broker.shovel_ends import Destination091, Source091
-
-    return FeedEnds(Source091, Destination091, ExchangeFeed091, QueueFeed091)
-
-
-PROTOCOL: Final = Protocol(
-    name="amqp091",
-    first_bytes=(b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"),
-    relatives=RELATIVES,
-    factory=Adapter091,
-    fallback=True,
-    title="AMQP 0-9-1",
-    sections=sections,
-    encoding=lambda: ENCODING,
-    remote_ends=remote_ends,
-    subprotocols=AMQP,
-)

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-# The second is the spelling of 0-9.
-HEADERS: Final = frozenset((b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"))
 HEADER_0_9_1: Final = b"AMQP\x00\x00\x09\x01"
+HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"
+HEADERS: Final = frozenset((HEADER_0_9_1, HEADER_0_9))
 HEADER_OTHERWISE: Final = b"AMQP\x03\x01\x00\x00"  # AMQP 1.0 with SASL
 OTHER_AMQP: Final = {
     b"\x00\x01\x00\x00": "AMQP 1.0",

@@ -1,6 +1,6 @@
 """The registration of AMQP 1.0 with a node: its first bytes, and the factory of its connections.
 
-The front-end itself is imported with the first connection, or once a node has been up for a while: it is as much code
+The front-end itself is imported with the first connection that speaks it: it is as much code
 as all the rest, and a node starts a tenth of a second earlier without it.
 """
 

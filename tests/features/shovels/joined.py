@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leveret.front_end import Dial, FrontEnd
 from leveret.outbox import Outbox
-from leveret.protocols.amqp091.broker import adapter as amqp091
+from leveret.protocols.amqp091.broker import registration as amqp091
 from leveret.protocols.amqp091.broker.adapter import Adapter091
 from leveret.protocols.amqp10.broker import registration as amqp10
 from leveret.protocols.amqp10.broker.adapter import Adapter10
