@@ -15,17 +15,15 @@ the remembered content is what was executed. Its module has a private name, so f
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
-from typing import Final, TypeAlias, TypeGuard, TypeVar
+from typing import Final, TypeAlias, TypeGuard, TypeVar, cast
 
 import attrs
 
@@ -38,6 +36,7 @@ from leveret.front_end import Protocol
 from leveret.guests import Guest
 from leveret.interceptors.contract import Interceptor
 from leveret.interceptors.standard import STANDARD as INTERCEPTORS
+from leveret.server.entry_points import EntryPoint, installed
 
 GROUPS: Final = (
     "leveret.exchanges",
@@ -92,7 +91,7 @@ HEARD: Final = {
 }
 
 Plugin: TypeAlias = type[ExchangeType] | type[Interceptor] | type[ExchangeDecorator] | type[Guest] | Protocol
-EntryPoints: TypeAlias = Callable[[str], Iterable[importlib.metadata.EntryPoint]]
+EntryPoints: TypeAlias = Callable[[str], Iterable[EntryPoint]]
 ExchangeClass = TypeVar("ExchangeClass", bound=type[ExchangeType])
 DecoratorClass = TypeVar("DecoratorClass", bound=type[ExchangeDecorator])
 InterceptorClass = TypeVar("InterceptorClass", bound=type[Interceptor])
@@ -165,12 +164,6 @@ class Listed:
     kind: str  # `exchange type`, `protocol`, `interceptor`, `exchange decorator` or `guest`
     source: str  # entry point, file or module
     disabled: bool
-
-
-@cache  # it reads a file of each package: 50 ms, and a cluster's node asks again when it takes over
-def installed(group: str) -> importlib.metadata.EntryPoints:
-    """Return the entry points of the packages that were there at the first call."""
-    return importlib.metadata.entry_points(group=group)
 
 
 class Plugins:
@@ -273,10 +266,10 @@ class Plugins:
             removed=tuple(sorted(names_before - self._names())),
         )
 
-    def _load_entry_point(self, entry_point: importlib.metadata.EntryPoint) -> None:
+    def _load_entry_point(self, entry_point: EntryPoint) -> None:
         source = f"entry point {entry_point.name} = {entry_point.value}"
         try:
-            plugin: Plugin = entry_point.load()
+            plugin = cast(Plugin, entry_point.load())  # `_offer` looks at what it is
         except PLUGIN_MISTAKES as error:
             raise BadPlugin(source, f"{type(error).__name__}: {error}") from error
         self._add(source, plugin)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
+
+from leveret.server.entry_points import installed
 
 GROUP: Final = "leveret.commands"
 
@@ -29,11 +31,9 @@ class Command(Protocol):
 
 def found() -> Iterator[tuple[str, Command]]:
     """Yield the installed commands by name. One that cannot be loaded is reported on standard error and left out."""
-    from importlib.metadata import entry_points
-
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+    for entry in sorted(installed(GROUP), key=lambda entry: entry.name):
         try:
-            command: Command = entry.load()
+            command = cast(Command, entry.load())
         except Exception as error:  # another package may raise anything
             print(f"leveret: the command '{entry.name}' cannot be loaded: {error}", file=sys.stderr)
             continue

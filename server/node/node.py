@@ -204,11 +204,11 @@ class Node(Batches):
     def _persistence(self) -> Persistence | None:
         """Return the keeper of the given store, or of the data folder's; a node in memory loads none of that."""
         folder, protocols = self.config.node.data_dir, self._plugins.protocols.values()
-        sources = self._plugins.protocol_sources()
         if self._store is None and folder is None and self.config.store.engine != POSTGRES:
             return None
         from leveret.server.node.persistence import Persistence, opened
 
+        sources = self._plugins.protocol_sources()
         if self._store is not None:
             return Persistence(self.broker, self._store, None, protocols, sources)
         return Persistence(self.broker, opened(self.config), folder, protocols, sources)

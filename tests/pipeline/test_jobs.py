@@ -135,7 +135,7 @@ def test_what_cannot_be_loaded_is_told_and_does_no_harm(
         def load(self) -> object:
             raise ImportError("no module named x")
 
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Broken()])
+    monkeypatch.setattr("leveret.server.cli.extensions.installed", lambda group: [Broken()])
     assert list(extensions.found()) == []
     assert capsys.readouterr().err == "leveret: the command 'broken' cannot be loaded: no module named x\n"
 
