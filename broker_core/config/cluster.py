@@ -31,7 +31,7 @@ NODE: Final = Text(
 )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class ClusterSettings(Record):
     """Several nodes with one store in PostgreSQL: one serves, the others stand by ([Clustering](clustering.md)).
 

@@ -229,7 +229,7 @@ class Fraction(SingleValue[float]):
         raise ValueError
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Compat(Record):
     """The choices where specifications and brokers differ."""
 

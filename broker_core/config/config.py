@@ -72,7 +72,7 @@ class ConfigError(Exception):
         self.rest = rest
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Config(Record):
     """All settings."""
 

@@ -13,7 +13,7 @@ from leveret.config.types import FilePath, Flag, OneOf, Problem, Whole
 from leveret.config.urls import HttpUrl
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class HttpAuthSettings(Record):
     """A server that checks names and passwords, as RabbitMQ's `rabbitmq_auth_backend_http` asks it, where
     `security.backends` names `http`. With a `vhost_path` and a `resource_path` it is also asked what these users may

@@ -12,7 +12,7 @@ from leveret.config.records import Record, key
 from leveret.config.types import FilePath, Problem, Text
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class KerberosSettings(Record):
     """Logging in by a ticket of Kerberos, where `mechanisms` of a protocol name GSSAPI. It is on once there is a
     `keytab`, and needs the extra `kerberos`: `pip install "leveret[kerberos]"`.

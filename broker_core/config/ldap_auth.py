@@ -48,7 +48,7 @@ class DirectoryUrl(SingleValue[str]):
         return text
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class LdapGroup(Record):
     """A group, whose members get tags, and permissions in virtual hosts.
 
@@ -90,7 +90,7 @@ class LdapGroup(Record):
             )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class LdapAuthSettings(Record):
     """A directory that passwords are checked by, where `security.backends` names `ldap`. It needs the extra `ldap`:
     `pip install "leveret[ldap]"`.

@@ -58,7 +58,7 @@ class WebOrigin(SingleValue[str]):
         return text
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class CertificateSettings(Record):
     """A certificate for further names, which clients ask for by SNI."""
 
@@ -80,7 +80,7 @@ LOGIN_FROM: Final = ("distinguished_name", "common_name", "san_dns", "san_email"
 NO_NAMES: Final[Mapping[str, CertificateSettings]] = {}
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class TlsSettings(CertificateSettings):
     """TLS, from a connection's first byte, for all or for those that begin with it; without this table all are plain.
 
@@ -132,7 +132,7 @@ def _idle_origins(websocket: bool, origins: tuple[str, ...]) -> Iterator[Problem
 SOCKET_MODE: Final = "0660"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class ListenerEntry(Record):
     """An address to accept connections on. Without any, the node listens on 127.0.0.1:5672 and [::1]:5672."""
 
@@ -193,7 +193,7 @@ class ListenerEntry(Record):
         yield from _idle_origins(self.websocket, self.websocket_origins)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class HttpSettings(Record):
     """The HTTP endpoint, which `leveret status` and other commands use."""
 
@@ -209,7 +209,7 @@ class HttpSettings(Record):
         yield from _idle_origins(self.websocket, self.websocket_origins)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class PrometheusSettings(Record):
     """A listener for Prometheus only, without login. The HTTP endpoint has the metrics as well."""
 

@@ -58,7 +58,7 @@ class PageLogin:
     scopes: str  # separated by blanks
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class ProviderSettings(Record):
     """A further issuer, or a further name that this node has at one. What is left out is as in `[oauth]`, but for the
     place of the keys.
@@ -98,7 +98,7 @@ class ProviderSettings(Record):
 NO_PROVIDERS: Final[Mapping[str, ProviderSettings]] = {}
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class OAuthSettings(Record):
     """Tokens (OAuth 2, JWT) instead of passwords. They are accepted once there is a `jwks_file`, a `jwks_url` or
     an `introspection_url`, or `discovery` is true, or there are `providers`.

@@ -29,7 +29,7 @@ from leveret.values import Table
 NO_TABLES: Final[Mapping[str, Table]] = {}
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Amqp091Settings(Record):
     """AMQP 0-9-1. New values hold for connections opened afterwards."""
 
@@ -66,7 +66,7 @@ class Amqp091Settings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class AddressesSettings(Record):
     """The addresses that links may name. Always version 2: `/exchanges/:exchange/:key` and `/queues/:queue`."""
 
@@ -86,7 +86,7 @@ class AddressesSettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Amqp10Settings(Record):
     """AMQP 1.0. New values hold for connections opened afterwards."""
 
@@ -136,7 +136,7 @@ class Amqp10Settings(Record):
     addresses: AddressesSettings = key(RecordOf(AddressesSettings), "Addresses.", AddressesSettings())
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Amqp010Settings(Record):
     """AMQP 0-10, an experiment. New values hold for connections opened afterwards."""
 
@@ -202,7 +202,7 @@ class Amqp010Settings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class ProtocolsSettings(Record):
     """One table for each protocol."""
 

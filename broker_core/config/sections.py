@@ -50,7 +50,7 @@ QUEUE_TYPES: Final = OneOf("classic", "quorum", "stream")
 LOG_LEVEL: Final = OneOf("debug", "info", "warning", "error", "none")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class NodeSettings(Record):
     """The node as a whole."""
 
@@ -76,7 +76,7 @@ class NodeSettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class LogLevels(Record):
     """The lowest level that is logged, by category; without one it is `log.level`."""
 
@@ -111,7 +111,7 @@ class LogLevels(Record):
     audit: str | None = key(LOG_LEVEL, 'The audit log, where `log.audit` is "log".', None, reload=True)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class LogFileSettings(Record):
     """A file for the log. A thread writes it; lines are left out, and counted, where the disk cannot keep up."""
 
@@ -135,7 +135,7 @@ class LogFileSettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class LogSettings(Record):
     """The log, which is written to standard error, to a file, or to both."""
 
@@ -159,7 +159,7 @@ class LogSettings(Record):
             yield Problem("console", "false", "true, as long as there is no `log.file.path`")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class EventsSettings(Record):
     """Events in the broker as messages. They cost nothing as long as nothing is bound to the exchange."""
 
@@ -170,7 +170,7 @@ class EventsSettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class OpenTelemetrySettings(Record):
     """Spans for messages whose publishers have begun a trace; needs the extra `opentelemetry`."""
 
@@ -183,7 +183,7 @@ class OpenTelemetrySettings(Record):
     service: str = key(Text(), "The name of the service in traces.", "leveret")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class LimitsSettings(Record):
     """Limits of nodes, virtual hosts, connections and messages."""
 
@@ -292,7 +292,7 @@ class Portion(SingleValue[int | float]):
         return self.octets.convert(value)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class MemorySettings(Record):
     """The memory alarm, which makes publishers wait, and the memory that waiting messages may take."""
 
@@ -319,7 +319,7 @@ class MemorySettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class DiskSettings(Record):
     """The disk alarm, which makes publishers wait for disk space."""
 
@@ -331,7 +331,7 @@ class DiskSettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class FlowSettings(Record):
     """The means of holding publishers back: during an alarm, and where a queue grows."""
 
@@ -352,7 +352,7 @@ class FlowSettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class PluginsSettings(Record):
     """Plug-ins: exchange types, protocols and mechanisms from elsewhere."""
 
@@ -369,7 +369,7 @@ class PluginsSettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class InterceptorEntry(Record):
     """An interceptor, which sees each published message before it is routed, in the order of these entries."""
 
@@ -384,7 +384,7 @@ class InterceptorEntry(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class ShovelEntry(Record):
     """A shovel, which moves messages between queues and brokers. Those that are set over HTTP are kept in the store."""
 
@@ -407,7 +407,7 @@ class ShovelEntry(Record):
             yield Problem("", str(error))
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class PipelineEntry(Record):
     """A pipeline: a process of the node's that takes what streams and queues have, and what comes, to a Delta table."""
 
@@ -466,7 +466,7 @@ class PipelineEntry(Record):
             yield Problem("target", printed(self.target), "an absolute path, or a URI")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class PermissionEntry(Record):
     """A user's permissions in a virtual host: a regular expression on names for each kind of operation."""
 
@@ -479,7 +479,7 @@ class PermissionEntry(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class TopicPermissionEntry(Record):
     """A user's permissions on a topic exchange: a regular expression on routing keys for each direction."""
 
@@ -509,7 +509,7 @@ NO_PERMISSIONS: Final[Mapping[str, PermissionEntry]] = {}
 NO_TOPIC_PERMISSIONS: Final[Mapping[str, Mapping[str, TopicPermissionEntry]]] = {}
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class UserEntry(Record):
     """A user. Without any, here and in definitions, there is `guest` with password `guest`, an administrator of `/`.
 
@@ -557,7 +557,7 @@ GUEST: Final = UserEntry(
 )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class SecuritySettings(Record):
     """Authentication: anonymous and local users, and the storing of passwords."""
 
@@ -599,7 +599,7 @@ class SecuritySettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class VirtualHostEntry(Record):
     """A virtual host. Without any, there is `/`."""
 
@@ -617,7 +617,7 @@ class VirtualHostEntry(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class PolicyEntry(Record):
     """Settings for all queues or exchanges whose names match."""
 
@@ -654,14 +654,14 @@ class PolicyEntry(Record):
             yield Problem("definition", printed(self.definition), f"what a policy can set ({error})")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class DefinitionsSettings(Record):
     """Users, virtual hosts, queues, exchanges and bindings to create at start."""
 
     load: tuple[Path, ...] = key(ListOf(FilePath()), "Files in RabbitMQ's definitions format (JSON).", ())
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class RecordSettings(Record):
     """Recordings of what happens in virtual hosts, which `leveret replay-session` plays again (docs/time-travel.md)."""
 
@@ -706,7 +706,7 @@ class RecordSettings(Record):
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class CompatSettings(Record):
     """The choices where specifications and brokers differ."""
 

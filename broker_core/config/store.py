@@ -15,7 +15,7 @@ from leveret.config.types import FilePath, Flag, OneOf, Problem, Secret, Text
 POSTGRES: Final = "postgres"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class PostgresSettings(Record):
     """The database of the engine `postgres`; libpq's variables (PGHOST and so on) say what `dsn` does not."""
 
@@ -45,7 +45,7 @@ class PostgresSettings(Record):
             yield Problem("dsn_file", "dsn as well", "one of the two")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class StoreSettings(Record):
     """The store of durable queues, streams and messages."""
 

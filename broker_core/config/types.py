@@ -167,10 +167,10 @@ class Text(SingleValue[str]):
 
     def __init__(self, accepted: str = "a string that is not empty", pattern: str = r"(?s).+") -> None:
         self.accepted = accepted
-        self.pattern = re.compile(pattern)
+        self.pattern = pattern  # compiled with the first text: most keys are not set
 
     def convert(self, value: object) -> str:
-        if isinstance(value, str) and self.pattern.fullmatch(value):
+        if isinstance(value, str) and re.fullmatch(self.pattern, value):
             return value
         raise ValueError
 

@@ -140,7 +140,7 @@ RATE: Final = NotZero()
 OTHERS: Final = TableOf(Anything(), "a table")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Tolerant(Record):
     """A record that ignores unknown keys."""
 

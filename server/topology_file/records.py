@@ -16,7 +16,7 @@ ANY_TEXT: Final = Text("a string", r"(?s).*")
 NO_ARGUMENTS: Final[Table] = {}
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class BindingEntry(Record):
     """The source of messages; it is listed at the queue or exchange that they go to."""
 
@@ -28,7 +28,7 @@ class BindingEntry(Record):
 BINDINGS: Final = ListOf(RecordOf(BindingEntry))
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class QueueEntry(Record):
     type: str | None = key(NAME, "classic, quorum, stream or another that the node has.", None)
     durable: bool = key(Flag(), "It survives a restart.", True)
@@ -37,7 +37,7 @@ class QueueEntry(Record):
     bindings: tuple[BindingEntry, ...] = key(BINDINGS, "The sources of its messages.", ())
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class ExchangeEntry(Record):
     type: str = key(NAME, "Its type.", "direct")
     durable: bool = key(Flag(), "It survives a restart.", True)
@@ -47,7 +47,7 @@ class ExchangeEntry(Record):
     bindings: tuple[BindingEntry, ...] = key(BINDINGS, "The exchanges that its messages come from.", ())
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class PolicyRecord(Record):
     pattern: str = key(ANY_TEXT, "The names it applies to.")
     apply_to: str = key(NAME, "The kind of object it applies to.", "all")
@@ -55,7 +55,7 @@ class PolicyRecord(Record):
     definition: Table = key(FREE_TABLE, "The settings.")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class PermissionRecord(Record):
     configure: str = key(ANY_TEXT, "Names that may be declared and deleted.", "^$")
     write: str = key(ANY_TEXT, "Names that may be published to, and bound to an exchange.", "^$")
@@ -69,7 +69,7 @@ POLICIES: Final = TableOf(RecordOf(PolicyRecord), EACH)
 PERMISSIONS: Final = TableOf(RecordOf(PermissionRecord), EACH)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class HostEntry(Record):
     manage: str | None = key(RegularExpression(), "Names that --prune may delete.", None)
     default_queue_type: str | None = key(QUEUE_TYPES, "The type of queues that name none.", None)
@@ -80,12 +80,12 @@ class HostEntry(Record):
     permissions: Mapping[str, PermissionRecord] = key(PERMISSIONS, "Permissions by user.", {})
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class UserRecord(Record):
     tags: tuple[str, ...] = key(ListOf(NAME), "The user's tags.", ())
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class TopologyEntry(Record):
     """The contents of a topology file."""
 

@@ -8,7 +8,7 @@ from leveret.config.records import Record, key
 from leveret.config.types import KIB, MIB, Duration, ListOf, Octets, Text, Whole
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class MqttSettings(Record):
     """The table `[protocols.mqtt]`. New values hold for connections opened afterwards."""
 
