@@ -31,6 +31,21 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
+@contextlib.contextmanager
+def one_collection() -> Iterator[None]:
+    """Have the garbage collector look at each object only once while modules are imported.
+
+    Nearly all that is made then stays. Without any collection an idle node had 1.8 MiB more, though: each class with
+    slots leaves another one behind.
+    """
+    thresholds = gc.get_threshold()
+    gc.set_threshold(10_000, 1 << 30, 1 << 30)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
 def spare_the_collector() -> None:
     """Make the garbage collector run less. Messages are in no cycles, and scanning them halves a long queue's speed.
 
@@ -40,7 +55,7 @@ def spare_the_collector() -> None:
     """
     gc.freeze()  # what exists now stays; the few cycles of garbage in it are not worth scanning all of it
     gc.set_threshold(10_000, 0, 7_000)
-    gc.enable()  # `leveret serve` starts with the collector off
+    gc.enable()
 
 
 def keep_what_is_freed() -> None:

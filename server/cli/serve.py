@@ -73,9 +73,11 @@ def add_check(checking: argparse.ArgumentParser, environ: Environ) -> None:
 
 
 def serve(options: argparse.Namespace, environ: Environ) -> int:
-    from leveret.memory_tuning import no_collection
+    from leveret.memory_tuning import one_collection
 
-    with no_collection():  # until the node listens: garbage collection is a sixth of the start
+    with (
+        one_collection()
+    ):  # until the node listens: with the interpreter's thresholds it is a sixth of the start
         return _serve(options, environ)
 
 

@@ -28,6 +28,7 @@ from leveret.durable.store.contract import Store, StoreError
 from leveret.durable.stored_catalogue import StoredCatalogue
 from leveret.features.kinds import KINDS
 from leveret.front_end import encodings_of
+from leveret.memory_tuning import no_collection
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -111,7 +112,8 @@ class Persistence:
                 told = time.monotonic()
                 log.info("recovering: %s so far", counted(messages, "message"))
 
-        found = recovery.messages(self._broker, self.journal, progress)
+        with no_collection():
+            found = recovery.messages(self._broker, self.journal, progress)
         queues = sum(
             queue.journal is not None for host in self._broker.hosts() for queue in host.queues.values()
         )
