@@ -46,6 +46,7 @@ GROUPS: Final = (
     "leveret.guests",
 )
 NO_FOLDER: Final = "there is no such plugin folder"
+OWN_TYPES: Final = "leveret.plugins."  # the module of an entry point that comes with Leveret
 STANDARD_SOURCE: Final = "leveret"  # the source of the standard types
 FIRST_BYTES_MAX: Final = 8
 DRAFTED: Final = ("system",)  # exchange types that only a draft of AMQP has
@@ -166,6 +167,38 @@ class Listed:
     disabled: bool
 
 
+class ExchangeTypes(Mapping[str, type[ExchangeType]]):
+    """The exchange types of a node by name. One that comes with Leveret is imported when it is asked for."""
+
+    def __init__(self, known: Mapping[str, type[ExchangeType]], load: Callable[[EntryPoint], None]) -> None:
+        """`load` loads the type of an entry point, and calls `put`."""
+        self._known = dict(known)
+        self._later: dict[str, EntryPoint] = {}
+        self._load = load
+
+    def put(self, known: Mapping[str, type[ExchangeType]]) -> None:
+        """Replace those that have been loaded."""
+        self._known = dict(known)
+
+    def put_off(self, entry_point: EntryPoint) -> None:
+        """Load this one when it is asked for."""
+        self._later[entry_point.name] = entry_point
+
+    def __getitem__(self, name: str) -> type[ExchangeType]:
+        if name in self._later:
+            self._load(self._later.pop(name))
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._known, *self._later))
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._later)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known or name in self._later
+
+
 class Plugins:
     """The registries of one node by name: `exchange_types`, `protocols`, `interceptors`, `decorators` and `guests`.
 
@@ -180,7 +213,7 @@ class Plugins:
         standard: Mapping[str, type[ExchangeType]] = STANDARD,
         entry_points: EntryPoints = installed,
     ) -> None:
-        self.exchange_types: dict[str, type[ExchangeType]] = dict(standard)
+        self.exchange_types = ExchangeTypes(standard, self._load_entry_point)
         self.protocols: dict[str, Protocol] = {}
         self.interceptors: dict[str, type[Interceptor]] = dict(INTERCEPTORS)
         self.decorators: dict[str, type[ExchangeDecorator]] = {}
@@ -198,7 +231,11 @@ class Plugins:
         """Load all plugins; called once, at boot. Raises `BadPlugin` for the first one that cannot be used."""
         for group in GROUPS:
             for entry_point in self._entry_points(group):
-                if entry_point.name not in self._disabled:  # not even imported
+                if entry_point.name in self._disabled:  # not even imported
+                    continue
+                if group == "leveret.exchanges" and entry_point.value.startswith(OWN_TYPES):
+                    self.exchange_types.put_off(entry_point)
+                else:
                     self._load_entry_point(entry_point)
         for folder in self._folders:
             if not folder.is_dir():
@@ -211,11 +248,15 @@ class Plugins:
 
     def configure(self, folders: Iterable[Path], disabled: Iterable[str]) -> None:
         """Set other folders and disabled names, for the next `reload`. Entry points are loaded at boot only."""
+        left_out = frozenset(disabled)
+        for name in left_out:  # only what has been loaded is left out by the reload
+            self.exchange_types.get(name)
         self._folders = tuple(folders)
-        self._disabled = frozenset(disabled)
+        self._disabled = left_out
 
     def listed(self) -> list[Listed]:
         """Return every plugin that has been loaded, disabled ones included."""
+        self._load_all_types()
         return [
             Listed(
                 plugin.name,
@@ -287,6 +328,10 @@ class Plugins:
             self._offer(str(path), offers_of(module, content))
         self._contents[path] = content
 
+    def _load_all_types(self) -> None:
+        for name in self.exchange_types:
+            self.exchange_types[name]
+
     def _add(self, source: str, plugin: Plugin) -> None:
         self._offer(source, (*self._offers.get(source, ()), plugin))
 
@@ -295,6 +340,7 @@ class Plugins:
         for plugin in plugins:
             if (fault := next(iter(faults(plugin)), None)) is not None:
                 raise BadPlugin(source, fault)
+            self.exchange_types.get(plugin.name)  # one of this name may not have been loaded yet
         offers = {**self._offers, source: plugins}
         require_distinct_names(source, offers)
         self._offers = offers
@@ -305,8 +351,7 @@ class Plugins:
         in_force = [
             p for source, plugins in self._offers.items() for p in plugins if not self._is_off(source, p)
         ]
-        self.exchange_types.clear()
-        self.exchange_types.update({plugin.name: plugin for plugin in in_force if is_exchange_type(plugin)})
+        self.exchange_types.put({plugin.name: plugin for plugin in in_force if is_exchange_type(plugin)})
         self.interceptors.clear()
         self.interceptors.update({plugin.name: plugin for plugin in in_force if is_interceptor(plugin)})
         self.decorators.clear()

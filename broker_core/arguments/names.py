@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 ALIKE: Final = 0.8  # of names with a common beginning, such as x-max-length and x-max-age
@@ -21,8 +20,14 @@ def nearest(name: str, known: Iterable[str], alike: float = ALIKE) -> str:
     """Return the known name that is much like this one, or that this begins; empty if there is none."""
     names = list(known)
     begun = [each for each in names if len(name) >= SHORT_MIN and each.startswith(name)]
-    found = get_close_matches(name[:NAME_MAX], names, 1, alike) or begun
-    return found[0] if found else ""
+    return closest(name[:NAME_MAX], names, alike) or next(iter(begun), "")
+
+
+def closest(name: str, known: Iterable[str], alike: float) -> str:
+    """Return the known name that is most like this one, from a likeness of 0 to 1 on; empty if none is."""
+    from difflib import get_close_matches  # a node without mistakes in its settings does without
+
+    return next(iter(get_close_matches(name, known, 1, alike)), "")
 
 
 def shown(name: str) -> str:

@@ -10,13 +10,13 @@ these that set the value.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 import attrs
 
+from leveret.arguments.names import closest
 from leveret.config.types import (
     REFUSED,
     AnyValue,
@@ -89,6 +89,7 @@ class Key:
 
 
 KEY: Final = "leveret.config.records.Key"
+RESEMBLING: Final = 0.6  # how much a key is like the one that may be meant
 
 
 def key(
@@ -179,8 +180,7 @@ class RecordOf(Kind[R], Generic[R]):
     def _refuse_unknown(self, names: Iterable[str], place: Place) -> None:
         keys = self._keys
         for name in names:
-            close = difflib.get_close_matches(name, keys, n=1, cutoff=0.6)
-            place.at(name).refuse("an unknown key", ", ".join(keys), *close)
+            place.at(name).refuse("an unknown key", ", ".join(keys), closest(name, keys, RESEMBLING))
 
 
 def laid_over(below: Raw, above: Raw) -> dict[str, object]:
@@ -212,9 +212,9 @@ def with_environment(
         if not variable.startswith(prefix) or (len(path) == 1 and path[0] not in keys_of(record)):
             continue
         if (kind := kind_at(record, path)) is None:
-            close = difflib.get_close_matches(variable, variables(record, prefix), n=1)
             accepted = f"{prefix} and a key's path with __ for each dot"
-            place.problems.append(Problem(variable, "an unknown key", accepted, *close))
+            close = closest(variable, variables(record, prefix), RESEMBLING)
+            place.problems.append(Problem(variable, "an unknown key", accepted, close))
             continue
         table = laid_over(table, nested(path, kind.from_text(environ[variable])))
         place.origins[".".join(path)] = f"environment variable {variable}"
@@ -230,7 +230,7 @@ def nearly_variables(record: type[Record], environ: Iterable[str], prefix: str) 
     for variable in sorted(environ):
         if not variable.startswith(prefix) or variable in known.values() or "__" in variable:
             continue
-        for near in difflib.get_close_matches(variable, known, n=1, cutoff=ALIKE):
+        if near := closest(variable, known, ALIKE):
             yield variable, known[near]
 
 

@@ -111,6 +111,69 @@ def test_the_shipped_types_are_entry_points() -> None:
     )
     plugins.load()
     assert set(plugins.exchange_types) - set(STANDARD) == SHIPPED == set(entries)
+    assert len(plugins.exchange_types) == len(STANDARD) + len(SHIPPED)
+    assert all(kind.name == name for name, kind in plugins.exchange_types.items())
+
+
+OWN = ("leveret.exchanges", "x-modulus-hash", "leveret.plugins.modulus_hash:ModulusHash")
+
+
+class Counted(EntryPoint):
+    """An entry point that counts how often it was loaded."""
+
+    loads = 0
+
+    def load(self) -> object:
+        Counted.loads += 1
+        return super().load()
+
+
+def put_off(monkeypatch: pytest.MonkeyPatch, folders: Iterable[Path] = ()) -> Plugins:
+    """Return a node's plug-ins, among them a type that comes along and has not been asked for."""
+    monkeypatch.setattr(Counted, "loads", 0)
+    group, name, value = OWN
+    point = Counted(name, value, group)
+    plugins = Plugins(folders, entry_points=lambda asked: [point] if asked == group else [])
+    plugins.load()
+    assert Counted.loads == 0
+    return plugins
+
+
+def test_a_type_that_comes_along_is_loaded_once_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    types = put_off(monkeypatch).exchange_types
+    assert "x-modulus-hash" in types
+    assert set(types) == {*STANDARD, "x-modulus-hash"}
+    assert "x-other" not in types
+    assert types.get("x-other") is None
+    assert Counted.loads == 0
+    for _ in range(2):
+        assert types["x-modulus-hash"] is ModulusHash
+    assert types == {**STANDARD, "x-modulus-hash": ModulusHash}
+    assert Counted.loads == 1
+
+
+def test_the_list_of_plugins_has_types_that_were_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins = put_off(monkeypatch)
+    assert "x-modulus-hash" in [each.name for each in plugins.listed()]
+    assert Counted.loads == 1
+
+
+def test_a_type_that_was_not_asked_for_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins = put_off(monkeypatch)
+    plugins.configure((), ["x-modulus-hash"])
+    assert plugins.reload().removed == ("x-modulus-hash",)
+    assert "x-modulus-hash" not in plugins.exchange_types
+    plugins.configure((), ())
+    plugins.reload()
+    assert plugins.exchange_types["x-modulus-hash"] is ModulusHash
+
+
+def test_the_name_of_a_type_that_was_not_asked_for_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(FIRST.replace("x-first", "x-modulus-hash"))
+    with pytest.raises(BadPlugin, match="'x-modulus-hash' is offered by entry point x-modulus-hash"):
+        put_off(monkeypatch, [tmp_path])
 
 
 def test_a_decorator_offers_a_class_to_every_node() -> None:

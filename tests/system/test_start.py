@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import platform
 import subprocess
 import sys
@@ -38,6 +39,44 @@ async def main():
 
 trio.run(main)
 """
+
+ONLY_091 = """
+[[listeners]]
+address = "127.0.0.1:0"
+protocols = ["amqp091"]
+[http]
+enabled = false
+"""
+
+SERVED = """
+import json, os, signal, sys
+from leveret.server.cli import main
+from leveret.server.node import process
+
+def listening():
+    print("\\n", json.dumps(list(sys.modules)))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+process.spare_the_collector = listening
+sys.exit(main(["serve", "--config", sys.argv[1]], {}))
+"""
+
+# What a node imports that serves AMQP 0-9-1 only, before its first client. Each row costs memory for good, and time.
+PACKAGES = {
+    "arguments", "config", "durable", "durable.store", "exchanges", "features", "features.deduplication",
+    "features.parameters", "features.unsettled_maps", "interceptors", "observability", "plugins", "protocols",
+    "protocols.amqp010", "protocols.amqp010.broker", "protocols.amqp091", "protocols.amqp091.broker",
+    "protocols.amqp091.machine", "protocols.amqp10", "protocols.amqp10.broker", "protocols.http", "publishing",
+    "queues", "security", "selectors", "server", "server.cli", "server.node",
+}  # fmt: skip
+MODULES_MAX = 220  # of ours
+LARGE = {
+    "asyncio", "concurrent.futures", "cryptography", "csv", "datetime", "decimal", "difflib", "email", "h11", "html",
+    "http", "importlib.metadata", "importlib.resources", "multiprocessing", "OpenSSL", "pickle", "psycopg", "pyarrow",
+    "sqlite3", "tomllib", "unittest", "urllib.request", "uuid", "wsproto", "xml", "zipfile",
+}  # fmt: skip
+# Values of messages may be of these types, and a file was read.
+LARGE_ONES_USED = {"datetime", "decimal", "tomllib", "uuid"}
 
 SPARED = """
 import gc
@@ -82,6 +121,18 @@ def printed(script: str) -> str:
 def test_what_nobody_has_asked_for_is_not_imported() -> None:
     """Each protocol is imported with the first client that speaks it, the store's way by a node that has one."""
     assert printed(STARTED) == "[]"
+
+
+def test_a_node_imports_what_it_is_set_up_for(tmp_path: Path) -> None:
+    settings = tmp_path / "leveret.toml"
+    settings.write_text(ONLY_091)
+    command = [sys.executable, "-c", SERVED, str(settings)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    modules = set(json.loads(next(line for line in told.splitlines() if line.startswith(" ["))))
+    ours = {each.removeprefix("leveret.") for each in modules if each.startswith("leveret.")}
+    assert {each.rpartition(".")[0] for each in ours if "." in each} == PACKAGES
+    assert len([each for each in ours if not each.endswith("__mypyc")]) <= MODULES_MAX
+    assert modules & LARGE == LARGE_ONES_USED
 
 
 def test_a_started_node_leaves_alone_what_is_there() -> None:
