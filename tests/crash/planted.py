@@ -112,7 +112,7 @@ def transactions_in_two() -> None:
     def in_two(self: Transaction) -> int:
         publishes, outcomes = self._publishes, self._outcomes
         half = len(publishes) // 2
-        queue = self.routes[0][0].queues[0] if self.routes else None
+        queue = self.publications[0].route.queues[0] if self.publications else None
         self._publishes, self._outcomes = publishes[:half], []
         commit(self)
         if queue is not None and queue.journal is not None:
