@@ -62,12 +62,22 @@ def bases(module: ast.Module) -> Iterator[tuple[str, str, str]]:
                 yield found.name, f"{package}.{name}", base.attr
 
 
+@cache  # a thousand files, which two tests look at
+def plain_classes() -> list[tuple[str, list[tuple[str, str, str]], list[str]]]:
+    """Return each plain file with the bases of its classes, and the names of those that have slots."""
+    found = []
+    for name in plain_files():
+        tree = ast.parse((ROOT / name).read_text())
+        found.append((name, list(bases(tree)), [each.name for each in classes(tree) if has_slots(each)]))
+    return found
+
+
 def test_plain_classes_stand_under_compiled_ones_that_say_so():
     """Anything else is refused when the first object is made."""
     children = {
         f"{name}: {child} of {module}.{base}": (module, base)
-        for name in plain_files()
-        for child, module, base in bases(ast.parse((ROOT / name).read_text()))
+        for name, under, _ in plain_classes()
+        for child, module, base in under
         if (module, base) in COMPILED
     }
     assert {("leveret.exchanges.exchange_type", "ExchangeType"), ("leveret.clock", "Clock")} <= set(
@@ -89,10 +99,9 @@ def has_slots(found: ast.ClassDef) -> bool:
 def test_compiled_classes_stand_under_no_plain_ones_with_slots():
     """Else their module cannot be imported."""
     slotted = {
-        (module_of(name), found.name)
-        for name in plain_files()
-        for found in classes(ast.parse((ROOT / name).read_text()))
-        if has_slots(found)
+        (module_of(name), slotted_class)
+        for name, _, with_slots in plain_classes()
+        for slotted_class in with_slots
     }
     assert ("leveret.selectors.parser", "Selector") in slotted
     children = {
