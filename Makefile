@@ -17,7 +17,7 @@ PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint lint-macos compile site wheel release format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
+.PHONY: help run test check rest checked nightly test-compiled test-plain test-source test-often test-seldom test-cheap lint lint-macos compile site wheel release format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -34,10 +34,17 @@ run: $(VENV)/.ready-to-run $(if $(filter always,$(LEVERET_COMPILE)),$(COMPILED)/
 	else scripts/setup.sh aside; fi; \
 	exec $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
-# While modules are compiled and clients come over the network, a processor is free for the cheap tests.
-test: $(VENV)/.ready-to-test ## check format, types and imports, run every test compiled, and the cheap ones plain
-	@$(MAKE) --no-print-directory --jobs 4 TOGETHER=1 $(CHECKED) test-cheap
-	@$(MAKE) --no-print-directory test-compiled
+# While modules are compiled and clients come over the network, a processor is free for what does not need them.
+test: $(VENV)/.ready-to-test ## check format, types and imports, and run each test once, but for the longest (`make rest`)
+	@$(MAKE) --no-print-directory --jobs 4 TOGETHER=1 $(CHECKED) test-source
+	@$(MAKE) --no-print-directory test-often
+
+check: $(VENV)/.ready-to-test ## check what was changed, and run the tests near it, in about a minute
+	@LEVERET_TESTED=plain $(BIN)/python scripts/check.py $(ARGS)
+
+rest: ## what `make test` leaves out: tests that take long and find seldom, and the cheap ones plain
+	@$(MAKE) --no-print-directory test-seldom
+	@$(MAKE) --no-print-directory test-cheap
 
 nightly: export HYPOTHESIS_PROFILE ?= long
 nightly: checked lint-macos test-compiled test-plain fuzz ## the checks of `make test` and those for macOS, and every test compiled and plain, with more examples
@@ -48,7 +55,16 @@ test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.re
 test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder
 	LEVERET_TESTED=plain $(PYTEST) $(ARGS)
 
-test-cheap: override ARGS += --cheap
+test-source: override ARGS += --part source
+test-source: test-plain ## run the tests of the source, and those of plain Python only
+
+test-often: override ARGS += --part often
+test-often: test-compiled ## run every test but those and the longest against the compiled modules
+
+test-seldom: override ARGS += --part seldom
+test-seldom: test-compiled ## run the longest tests against the compiled modules
+
+test-cheap: override ARGS += --part cheap
 test-cheap: export HYPOTHESIS_PROFILE := again
 test-cheap: test-plain ## run the cheap tests against the source folder
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from leveret.observability.log_levels import CATEGORIES, ROOT
+from leveret.server.node.build_info import built
 from tests.harness.postgres import database, own_pair, pair_alone, postgres_pair, schema_of_worker, turn
 
 __all__ = ["database", "own_pair", "pair_alone", "postgres_pair", "schema_of_worker", "turn"]
@@ -46,16 +47,47 @@ LOGGERS: Final = [logging.getLogger(name) for name in (ROOT, *(f"{ROOT}.{each}" 
 COMMON: Final = ("spark", "browser")  # fixtures that start what serves all tests that want it
 
 
+# The parts of all tests. `make test` runs the first two, and `make rest` the others: plain, what has run compiled.
+PARTS: Final = {
+    "source": "what looks at the source, and what holds of plain Python only",
+    "often": "what is neither of that part nor marked as `seldom`",
+    "seldom": "what takes long and finds seldom",
+    "cheap": "what does not take long, or holds of plain Python only, but for what looks at the source",
+}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    help_ = "leave out what takes long, and what says the same however the code was built"
-    parser.getgroup("leveret").addoption("--cheap", action="store_true", help=help_)
+    help_ = "; ".join(f"{name}: {what}" for name, what in PARTS.items())
+    parser.getgroup("leveret").addoption("--part", choices=PARTS, help=help_)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out what is not cheap, where only that is asked for."""
-    if config.getoption("cheap") and collection_path.is_relative_to(HERE):
-        return str(collection_path.relative_to(HERE)) in {*EXPENSIVE, *SOURCE} or None
-    return None
+    """Leave out files that have nothing of the part that is asked for."""
+    part, path = config.getoption("part"), collection_path
+    if part is None or not path.name.startswith("test_") or not path.is_relative_to(HERE):
+        return None
+    is_source = str(path.relative_to(HERE)) in SOURCE
+    if part == "source":
+        return (not is_source and (is_expensive(path) or "plain_only" not in path.read_text())) or None
+    if part == "seldom":
+        return "seldom" not in path.read_text() or None
+    is_left_out = part == "cheap" and is_expensive(path) and "plain_only" not in path.read_text()
+    return is_source or is_left_out or None
+
+
+def is_of(part: str, item: pytest.Item) -> bool:
+    """Return whether a test of a file that was not left out is of the part."""
+    is_plain, is_seldom = (item.get_closest_marker(name) is not None for name in ("plain_only", "seldom"))
+    if part == "source":
+        return str(item.path.relative_to(HERE)) in SOURCE or (is_plain and not is_seldom)
+    if part == "cheap":
+        return is_plain or not is_expensive(item.path)
+    return is_seldom == (part == "seldom")
+
+
+def is_expensive(path: Path) -> bool:
+    name = str(path.relative_to(HERE))
+    return any(name == each or name.startswith(f"{each}{os.sep}") for each in EXPENSIVE)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -69,6 +101,13 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes long; 10 000 examples take up to an hour, unless a test says otherwise."""
+    if (part := config.getoption("part")) is not None:
+        config.hook.pytest_deselected(items=[each for each in items if not is_of(part, each)])
+        items[:] = [each for each in items if is_of(part, each)]
+    if built().compiled:
+        for each in items:
+            if each.get_closest_marker("plain_only"):
+                each.add_marker(pytest.mark.skip("in compiled code nothing can be counted or replaced"))
     items[:] = dealt(items, getattr(config, "workerinput", {}).get("workercount", 1))
     if PROFILE == "nightly":
         for item in items:
@@ -82,11 +121,10 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     shares. So what they take is cheap, and nobody waits for the end of something long. Tests that have a browser or a
     Java in common stay together.
     """
-    costly = tuple(str(HERE / each) + ("" if each.endswith(".py") else os.sep) for each in EXPENSIVE)
     cheap: list[pytest.Item] = []
     groups: dict[object, list[pytest.Item]] = {}
     for item in items:
-        if str(item.path).startswith(costly):
+        if is_expensive(item.path):
             common = (name for name in COMMON if name in getattr(item, "fixturenames", ()))
             groups.setdefault(next(common, item.path), []).append(item)
         else:

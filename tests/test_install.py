@@ -24,6 +24,7 @@ import pytest
 
 import leveret
 from leveret.version import VERSION
+from tests.harness.seldom import packing
 
 from .sources import FOLDERS, sources
 
@@ -123,6 +124,7 @@ def test_a_wheel_is_compiled_where_there_is_a_compiler(project: Path, tmp_path: 
     assert top_level(wheel) == ALONE
 
 
+@packing
 @pytest.mark.parametrize(
     ("environment", "why"),
     [
@@ -146,6 +148,7 @@ def test_without_a_compiler_a_wheel_is_plain_and_says_so(
     assert said.endswith(f"(plain Python, several times slower: {why} when it was built)")
 
 
+@packing
 @pytest.mark.parametrize(
     ("environment", "complaint"),
     [
@@ -209,6 +212,7 @@ def environment_with_packages(folder: Path) -> None:
     (library / "here.pth").write_text(sysconfig.get_path("purelib"))
 
 
+@packing
 def test_a_source_distribution_is_all_of_the_project_and_a_plain_wheel_of_it_serves(
     whole: Path, tmp_path: Path
 ):
@@ -281,6 +285,7 @@ def lines_until(lines: Iterator[str], text: str) -> str:
     raise AssertionError("".join(read))
 
 
+@packing
 def test_what_is_set_up_serves_at_once_without_a_network_and_is_compiled_at_the_next_start(tmp_path: Path):
     project = copied(tmp_path)
     compile_little(project)

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import EXPENSIVE, HERE, SOURCE, dealt
+from tests.conftest import EXPENSIVE, HERE, PARTS, SOURCE, dealt, is_of, pytest_ignore_collect
+from tests.harness import seldom
 
 
 def items(name: str, count: int, *fixtures: str) -> list[pytest.Item]:
@@ -53,3 +54,47 @@ def test_one_process_runs_what_is_expensive_first() -> None:
 def test_a_folder_is_not_expensive_because_its_name_begins_as_that_of_one_that_is() -> None:
     tests = [*items("handbook/test_a.py", 1), *items("ha/test_b.py", 1)]
     assert names(dealt(tests, 1)) == ["ha/test_b.py", "handbook/test_a.py"]
+
+
+def parts_of(name: str, *marks: str) -> set[str]:
+    """Return the parts that a test is of: those that do not leave out its file, and have it."""
+
+    def marker(mark: str) -> object | None:
+        return mark if mark in marks else None
+
+    item = SimpleNamespace(path=HERE / name, get_closest_marker=marker)
+    configs = {part: SimpleNamespace(getoption=lambda _, part=part: part) for part in PARTS}
+    return {
+        part
+        for part, config in configs.items()
+        if not pytest_ignore_collect(HERE / name, config) and is_of(part, item)  # type: ignore[arg-type]
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "marks", "parts"),
+    [
+        ("core/test_clock.py", (), {"often", "cheap"}),  # compiled, and plain
+        ("test_docstrings.py", (), {"source"}),
+        ("crash/test_points.py", (), {"often"}),  # compiled only, but by `make nightly`
+        ("crash/test_points.py", ("seldom",), {"seldom"}),
+        (
+            "crash/test_points.py",
+            ("seldom", "plain_only"),
+            {"seldom", "cheap"},
+        ),  # skipped where it is compiled
+        ("core/test_costs.py", ("plain_only",), {"source", "often", "cheap"}),
+        ("simulation/test_simulation.py", ("plain_only", "seldom"), {"seldom", "cheap"}),
+        ("test_install.py", ("seldom",), {"seldom"}),
+    ],
+)
+def test_each_test_is_of_a_part(name: str, marks: tuple[str, ...], parts: set[str]) -> None:
+    assert parts_of(name, *marks) == parts
+
+
+def test_who_is_seldom_run_says_why() -> None:
+    for name, mark in vars(seldom).items():
+        if isinstance(mark, pytest.MarkDecorator):
+            assert mark.name == "seldom"
+            (why,) = mark.args
+            assert len(why.split()) > 5, name

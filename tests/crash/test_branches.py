@@ -14,6 +14,7 @@ import pytest
 from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp010.client import ClientSession, ids
 from tests.amqp010.over_socket import SocketClient
+from tests.harness.seldom import elsewhere
 
 from .node import Node, damage_in
 from .tracing import WRITING, injecting, why_not
@@ -136,7 +137,9 @@ def check(folder: Path, connect: Connect, session: ClientSession, asked: list[As
             assert number in there
 
 
-@pytest.mark.parametrize("results", [100, 400, RESULTS])
+@pytest.mark.parametrize(
+    "results", [pytest.param(100, marks=elsewhere), pytest.param(400, marks=elsewhere), RESULTS]
+)
 def test_a_node_that_is_killed_between_answers(tmp_path: Path, connect: Connect, results: int) -> None:
     folder = tmp_path / "data"
     node = Node(folder, settings=SETTINGS)
@@ -149,7 +152,7 @@ def test_a_node_that_is_killed_between_answers(tmp_path: Path, connect: Connect,
     check(folder, connect, session, asked)
 
 
-@pytest.mark.parametrize("call", [1, 4, 9])
+@pytest.mark.parametrize("call", [pytest.param(1, marks=elsewhere), 4, pytest.param(9, marks=elsewhere)])
 def test_a_node_that_is_killed_at_a_system_call(tmp_path: Path, connect: Connect, call: int) -> None:
     if reason := why_not():
         pytest.skip(reason)

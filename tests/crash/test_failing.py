@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.seldom import planted
+
 from .failing import (
     Failure,
     full_disk,
@@ -93,11 +95,13 @@ def went_on(fail: Callable[[Path, int], Failure], folder: Path) -> None:
     assert failure.complaints == []
 
 
+@planted
 def test_a_node_that_syncs_again_is_found(tmp_path: Path):
     need(why_not())
     assert sync_fails(tmp_path / "data", SEED, program("sync_again")).code is None
 
 
+@planted
 def test_a_node_that_confirms_what_it_has_no_room_for_is_found(tmp_path: Path):
     need(why_not())
     failure = no_room(tmp_path / "data", SEED, program("confirm_without_room"))

@@ -12,6 +12,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
+from tests.harness.seldom import planted
+
 from .node import Node
 from .planted import program
 from .test_holders import connected
@@ -127,6 +129,7 @@ def test_what_moved_before_a_kill_and_comes_again_says_so(tmp_path: Path) -> Non
         assert unmarked(rounds) == []
 
 
+@planted
 def test_forgetting_that_it_may_have_moved_is_found(tmp_path: Path) -> None:
     rounds = [run(tmp_path / "data", 0, "no_repeats")]
     while not unmarked(rounds) and len(rounds) < ROUNDS_MAX:

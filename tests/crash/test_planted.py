@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.seldom import planted
+
 from .damage import QUEUE, damaged
 from .ledger import kinds
 from .planted import program
@@ -17,6 +19,7 @@ ROUNDS_MAX = 30
 SEED = 9
 
 
+@planted
 @pytest.mark.parametrize(
     ("bug", "expected"),
     [("confirm_before_sync", {"LOST"}), ("answer_before_sync", {"LOST"}), ("no_order", {"ORDER"})],
@@ -28,7 +31,9 @@ def test_killing_a_node_finds_a_planted_mistake(bug: str, expected: set[str], tm
     assert expected & set(kinds(rounds.complaints)), rounds.complaints[:5]
 
 
-@pytest.mark.parametrize(("bug", "found"), [("", set()), ("no_checksums", {"BYTES"})])
+@pytest.mark.parametrize(
+    ("bug", "found"), [("", set()), pytest.param("no_checksums", {"BYTES"}, marks=planted)]
+)
 def test_a_message_that_was_spoilt_on_disk_is_not_delivered(bug: str, found: set[str], tmp_path: Path):
     damage = damaged(tmp_path / "data", *([program(bug)] if bug else []))
     assert all(damage.name in complaint for complaint in damage.complaints)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.harness.plain import plain_only
+from tests.harness.seldom import elsewhere, planted
 
 from .cuts import Fate
 from .ledger import kinds
@@ -30,12 +31,12 @@ def traced(prepared: Prepared) -> Prepared:
     return prepared
 
 
-@pytest.mark.parametrize("number", [1, 90, 260, 500])
+@pytest.mark.parametrize("number", [1, 90, *(pytest.param(each, marks=elsewhere) for each in (260, 500))])
 def test_nothing_promised_is_lost_when_a_node_is_killed_at_a_system_call(traced: Prepared, number: int):
     assert kill_at(traced, number) == []
 
 
-@pytest.mark.parametrize("number", [1, 3, 6])
+@pytest.mark.parametrize("number", [3, *(pytest.param(each, marks=elsewhere) for each in (1, 6))])
 def test_nothing_is_lost_when_a_node_is_killed_while_it_starts(traced: Prepared, number: int):
     assert kill_start_at(traced, number) == []
 
@@ -48,6 +49,7 @@ def test_nothing_promised_is_lost_when_the_power_is_cut_at_a_system_call(traced:
     assert [complaint for found in recording.cuts(traced.place / "cut", numbers) for complaint in found] == []
 
 
+@planted
 @pytest.mark.parametrize(
     ("bug", "step", "expected"),
     [
@@ -65,6 +67,7 @@ def test_killing_a_node_after_a_step_finds_a_planted_mistake(
     assert expected in kinds(kill_after(prepared, step, program(bug)))
 
 
+@planted
 @pytest.mark.parametrize(
     ("bug", "step", "fate", "expected"),
     [

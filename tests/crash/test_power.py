@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.seldom import planted
+
 from .ledger import kinds
 from .planted import program
 from .power import cuts, why_not
@@ -28,5 +30,6 @@ def test_nothing_promised_is_lost_when_the_power_is_cut_under_load(tmp_path: Pat
     assert rounds.promises > 100
 
 
+@planted
 def test_power_cuts_find_a_node_that_does_not_sync(tmp_path: Path):
     assert "LOST" in kinds(cuts(tmp_path, SEED, CUTS, program("no_sync")).complaints)

@@ -12,11 +12,7 @@ from types import FrameType
 
 import pytest
 
-from leveret.server.node.build_info import built
-
-plain_only = pytest.mark.skipif(
-    built().compiled > 0, reason="in compiled code nothing can be counted or replaced"
-)
+plain_only = pytest.mark.plain_only  # `tests/conftest.py` skips it where the code is compiled
 
 
 def calls_under(root: str, work: Callable[[], object]) -> tuple[list[str], set[str]]:

@@ -18,6 +18,7 @@ from leveret.testing.simulation import (
     run,
     shrunk,
 )
+from tests.harness import seldom
 from tests.harness.plain import plain_only
 from tests.sources import ROOT
 
@@ -60,6 +61,7 @@ def test_each_planted_mistake_has_the_seed_that_finds_it_on_the_page():
         assert row in page, name
 
 
+@seldom.planted
 @plain_only
 @pytest.mark.parametrize("name", FOUND_BY)
 def test_a_planted_mistake_is_found(name: str):

@@ -16,6 +16,7 @@ from leveret.durable.store.postgres.shard import Shard
 from leveret.durable.store.postgres.writer import COMMIT_NAME, PostgresWriter
 from tests.durable.store.shelf import Shelf, entries
 from tests.harness.postgres import Pair, sessions
+from tests.harness.seldom import planted
 from tests.interop.conftest import wait_until
 
 Plant = Callable[[pytest.MonkeyPatch, Session], None]
@@ -180,6 +181,7 @@ def test_it_is_kept(promise: Promise, shelf: Shelf, asked: Session, pair_alone: 
     promise(shelf, asked, pair_alone, database)
 
 
+@planted
 @pytest.mark.parametrize(("plant", "promise"), MISTAKES)
 def test_a_mistake_is_found(
     plant: Plant,
