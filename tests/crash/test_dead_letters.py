@@ -14,6 +14,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
 from leveret.server.cli.control_client import ControlClient
+from tests.harness.seldom import one_feature
 
 from .node import Node
 from .test_holders import connected, in_stream
@@ -110,6 +111,7 @@ def fetched_all(channel: BlockingChannel, queue: str) -> list[bytes]:
     return bodies
 
 
+@one_feature
 def test_dead_letters_that_are_held_survive_a_kill_and_arrive_once(tmp_path: Path) -> None:
     confirmed: list[bytes] = []
     few: list[bytes] = []

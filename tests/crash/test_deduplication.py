@@ -13,6 +13,7 @@ import pytest
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.fields import FieldTable
 from leveret.protocols.amqp091.codec.wire import BasicProperties, Method
+from tests.harness.seldom import one_feature
 
 from .line import Content, Line091, wait_for
 from .node import Node, damage_in
@@ -92,6 +93,7 @@ def contents(line: Line091, queue: str) -> list[int]:
 
 
 @pytest.mark.timeout(300)
+@one_feature
 @pytest.mark.parametrize("seed", [3])
 def test_what_an_unsure_client_publishes_again_is_delivered_exactly_once(seed: int, tmp_path: Path) -> None:
     chance, client, folder = random.Random(seed), Unsure(), tmp_path / "data"

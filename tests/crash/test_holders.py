@@ -12,6 +12,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
+from tests.harness.seldom import one_feature
+
 from .node import Node
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -168,6 +170,7 @@ def valued(channel: BlockingChannel) -> Iterator[bytes]:
     channel.cancel()
 
 
+@one_feature
 def test_a_filtered_reader_misses_nothing_that_was_confirmed(tmp_path: Path):
     """Two publishers with a value each, kill -9 in between, and a reader of one value."""
     confirmed: list[bytes] = []

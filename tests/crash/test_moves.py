@@ -12,7 +12,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
-from tests.harness.seldom import planted
+from tests.harness.seldom import one_feature, planted
 
 from .node import Node
 from .planted import program
@@ -121,6 +121,7 @@ def repeated(rounds: Sequence[Sequence[tuple[bytes, bool]]]) -> bool:
     return any((body, False) in before for before, after in pairs for body, _ in after)
 
 
+@one_feature
 def test_what_moved_before_a_kill_and_comes_again_says_so(tmp_path: Path) -> None:
     rounds: list[list[tuple[bytes, bool]]] = []
     while not repeated(rounds):

@@ -19,6 +19,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
 from leveret.server.cli.control_client import ControlClient
+from tests.harness.seldom import one_feature
 
 from .node import Node, damage_in
 from .test_dead_letters import fetched_all
@@ -119,6 +120,7 @@ def partitions(channel: BlockingChannel) -> list[str]:
     return found
 
 
+@one_feature
 def test_what_applications_declare_survives_kills_with_all_that_was_confirmed(tmp_path: Path) -> None:
     confirmed: list[tuple[str, str, int]] = []
     prefixed: set[str] = set()

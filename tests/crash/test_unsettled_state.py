@@ -20,6 +20,7 @@ from tests.amqp10.client import SENDER, Receiver, Sender
 from tests.amqp10.parts import Delivery, data
 from tests.amqp10.peer import SECOND
 from tests.amqp10.test_recovery import known_to, resume
+from tests.harness.seldom import one_feature
 
 from .line import Line091, Line10, wait_for
 from .node import Node, damage_in
@@ -141,6 +142,7 @@ class Working:
 
 
 @pytest.mark.timeout(300)
+@one_feature
 @pytest.mark.parametrize("seed", [5])
 def test_each_message_is_published_and_worked_at_exactly_once(seed: int, tmp_path: Path) -> None:
     chance, folder, done = random.Random(seed), tmp_path / "data", Counter[int]()

@@ -8,6 +8,14 @@ import pytest
 planted = pytest.mark.seldom("it fails when the tests beside it are changed, and not by a fault of the node")
 # One place, seed or number of a claim is in `make test`.
 elsewhere = pytest.mark.seldom("it is the claim of the tests beside it, at another place")
+# `make test` kills a node under the load of all that nodes promise (`tests/crash/test_kill.py`).
+one_feature = pytest.mark.seldom("it kills a node again and again under the load of one feature")
+# Reading and writing with a real Spark is in `make test`.
+spark_jobs = pytest.mark.seldom("a real Spark takes minutes for what the tests beside these try without one")
+spark_cluster = pytest.mark.seldom(
+    "a cluster takes minutes, and finds what only the packing for its executors breaks"
+)
+spark_killed = pytest.mark.seldom("it takes minutes, and kills once more what other tests of these kill")
 # `make check` runs it when one of these files is changed.
 packing = pytest.mark.seldom(
     "it fails when what packs and sets up is changed: setup.py, pyproject.toml, scripts/"

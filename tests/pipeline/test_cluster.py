@@ -12,6 +12,7 @@ from pathlib import Path
 import pika
 import pytest
 
+from tests.harness.seldom import spark_cluster
 from tests.interop.conftest import need_module
 from tests.pipeline.cluster import Cluster, output
 from tests.pipeline.conftest import LocalNode
@@ -24,7 +25,7 @@ need_module("polars")
 need_module("duckdb_extension_delta")
 need_module("pandas")
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), spark_cluster]
 
 PROGRAM = Path(__file__).with_name("clustered.py")
 MESSAGES = 600

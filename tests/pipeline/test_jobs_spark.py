@@ -12,6 +12,7 @@ import pika
 import pytest
 
 from leveret.server.cli import main
+from tests.harness.seldom import spark_jobs
 from tests.interop.conftest import need_module
 from tests.pipeline.conftest import ROOT, LocalNode
 
@@ -23,7 +24,7 @@ need_module("pyspark")
 
 from leveret.pipeline.jobs.table import table  # noqa: E402
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), spark_jobs]
 
 JOBS = "jobs: \xe9"  # in a name of a folder it is escaped
 STREAM = {"x-queue-type": "stream"}

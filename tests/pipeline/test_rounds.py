@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.seldom import spark_killed
 from tests.interop.conftest import need_module
 from tests.pipeline.rounds import ARCHIVES_KILLED, Rounds
 
@@ -20,13 +21,7 @@ ROUNDS_MAX = 6  # two will do, unless a micro-batch is over too soon
 
 VICTIMS = {"driver", "task", "broker"}
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.timeout(600),
-    pytest.mark.seldom(
-        "it takes minutes, and kills once more what test_leases_node.py, test_sink_node.py and others kill"
-    ),
-]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600), spark_killed]
 
 
 def test_every_message_is_there_once_whatever_was_killed(tmp_path: Path):
