@@ -200,7 +200,9 @@ def test_metrics_tell_of_the_keys(node_with: Start, published: Published):
 
 # OAUTHBEARER and XOAUTH2.
 
+# A client that answers no challenge is given up after three seconds, not ten.
 OFFERED = """
+limits.handshake_timeout_s = 3
 protocols.amqp091.mechanisms = ["PLAIN", "XOAUTH2", "OAUTHBEARER"]
 protocols.amqp10.mechanisms = ["XOAUTH2", "OAUTHBEARER", "PLAIN"]
 """
