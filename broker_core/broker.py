@@ -446,14 +446,6 @@ class Broker(Settling):
             return TAKEN if route.only.push(message) else REFUSED
         return self._outcome(exchange, route, route.give(message))
 
-    def sole_queue(self, exchange: Exchange, message: Message) -> Queue | None:
-        """Return the queue that messages like this one go to, if it alone gets them and is never full; else None."""
-        if exchange.deduplication is not None or self.interceptors is not None:
-            return None
-        route = self.route(exchange, message)
-        only = route.only
-        return only if only is not None and route.lasting and only.has_room(UNLIMITED, UNLIMITED) else None
-
     def route(self, exchange: Exchange, message: Message) -> Route:
         """Return the route that `message` would take from `exchange` now. Nothing is delivered or counted."""
         is_copied = message.facts.cc or message.facts.bcc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from leveret.clock import NEVER
@@ -14,21 +13,8 @@ if TYPE_CHECKING:
     from leveret.message import Message
     from leveret.queues.lane import Lane
     from leveret.queues.laned_queue import LanedQueue
-    from leveret.queues.queue import Queue
 
 FEW: Final = 4  # messages; a run that is not longer is taken as quickly one by one
-
-
-def end_of_run(messages: Sequence[Message], begin: int) -> int:
-    """Return the end of the run from `begin` on: messages with the same exchange, key and facts."""
-    first, end = messages[begin], begin + 1
-    exchange, key, facts = first.exchange, first.key, first.facts
-    while end < len(messages):
-        message = messages[end]
-        if message.facts is not facts or message.key != key or message.exchange != exchange:
-            break
-        end += 1
-    return end
 
 
 def takes_of(queue: LanedQueue, messages: list[Message]) -> int:
@@ -85,11 +71,3 @@ def take(queue: LanedQueue, lane: Lane, quota: int, room: int) -> list[Delivery]
         room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
     lane.fresh.clear()
     return run
-
-
-def push_all(queue: Queue, messages: list[Message]) -> int:
-    """Push all messages of a run, those that `push_run` leaves one by one. Return how many were taken."""
-    taken = queue.push_run(messages)
-    for message in messages[taken:]:
-        taken += queue.push(message)
-    return taken

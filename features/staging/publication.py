@@ -13,15 +13,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker import TAKEN, UNROUTABLE, WORK_MAX
+from leveret.broker import WORK_MAX
 from leveret.features.staging.row_source import MemoryRowSource, RowSource
+from leveret.publishing.portion import publish_portion
 from leveret.queues.discarded_messages import PAUSE_S
-from leveret.queues.runs import end_of_run, push_all
 from leveret.queues.stream import NAMED, StreamQueue
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
-    from leveret.exchanges.exchange_type import Exchange
     from leveret.features.staging.batch import Batch, Piece
     from leveret.features.staging.staging import Staging
     from leveret.message import Message
@@ -175,32 +174,10 @@ class Publication:
 
     def _publish(self, batch: Batch, messages: Sequence[Message]) -> int:
         """Publish messages and return how many; it stops at a full queue, or when the turn is over."""
-        host = self._staging.virtual_host
-        broker = host.broker
-        at = run = 0
-        exchange: Exchange | None = None
-        while at < len(messages):
-            message = messages[at]
-            if at == run:
-                run = end_of_run(messages, at)
-                exchange = host.exchanges.get(message.exchange)
-                queue = None if exchange is None else broker.sole_queue(exchange, message)
-                if queue is not None and exchange is not None:  # the usual case
-                    exchange.published += run - at
-                    batch.published += push_all(queue, list(messages[at:run]))
-                    at = run
-                    continue
-            outcome = UNROUTABLE if exchange is None else broker.publish_if_room(exchange, message)
-            if outcome is None:
-                return at
-            if outcome is TAKEN:
-                batch.published += 1
-            else:
-                batch.unroutable += 1
-            at += 1
-            if broker.work > WORK_MAX:
-                break
-        return at
+        done = publish_portion(self._staging.virtual_host, messages)
+        batch.published += done.published
+        batch.unroutable += done.unroutable
+        return done.done
 
     @property
     def _is_much(self) -> bool:

@@ -11,12 +11,13 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker import TAKEN, UNROUTABLE, WORK_MAX
+from leveret.broker import WORK_MAX
 from leveret.features.staging.publication import LOOK_S
 from leveret.protocols.http.bulk.input_blocks import InputBlocks
 from leveret.protocols.http.bulk.streams import entered
 from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.request import Level, Refused, Request, Route
+from leveret.publishing.portion import publish_portion
 from leveret.queues.discarded_messages import PAUSE_S
 
 if TYPE_CHECKING:
@@ -53,13 +54,14 @@ def publish_steps(
     published = unroutable = 0
     messages = incoming.messages()
     while portion := list(islice(messages, PORTION)):
-        for message in portion:
-            exchange = host.exchanges.get(message.exchange)
-            outcome = UNROUTABLE if exchange is None else request.broker.publish_if_room(exchange, message)
-            if outcome is None:
+        left: Sequence[Message] = portion
+        while left:
+            done = publish_portion(host, left)
+            published += done.published
+            unroutable += done.unroutable
+            if done.is_full:
                 raise full(f"a queue has no room for more; {published} of {incoming.rows} rows are published")
-            published += outcome is TAKEN
-            unroutable += outcome is not TAKEN
+            left = left[done.done :]
             if request.broker.work > WORK_MAX:
                 yield PAUSE_S
         has_room = taken(rates, len(portion), request.broker.now)

@@ -14,8 +14,8 @@ from leveret.durable.journal import Journal
 from leveret.durable.store.memory import MemoryStore
 from leveret.exchanges.exchange_type import Exchange
 from leveret.message import Facts, Message
+from leveret.publishing.portion import end_of_run
 from leveret.queues.queue import Queue
-from leveret.queues.runs import end_of_run
 from leveret.values import Value
 from tests.core.fakes import DEAD, FakeConsumer
 from tests.harness.bench import ENCODING, CoreBench
@@ -53,7 +53,7 @@ def message(key: str, facts: Facts, exchange: str = "", body: bytes = b"body") -
 
 
 messages = st.builds(
-    message, st.sampled_from(["a", "b"]), st.sampled_from([PLAIN, OTHER]), st.sampled_from(["", "x"])
+    message, st.sampled_from(["a", "b"]), st.sampled_from([PLAIN, OTHER, Facts()]), st.sampled_from(["", "x"])
 )
 
 
@@ -62,7 +62,7 @@ def test_runs_are_as_long_as_can_be(given: list[Message]) -> None:
     at, kinds = 0, []
     while at < len(given):
         end = end_of_run(given, at)
-        run = {(each.exchange, each.key, id(each.facts)) for each in given[at:end]}
+        run = {(each.exchange, each.facts.durable) for each in given[at:end]}
         assert len(run) == 1
         kinds.append(run)
         at = end

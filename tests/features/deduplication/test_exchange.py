@@ -14,6 +14,7 @@ from leveret.exchanges.explain import explain
 from leveret.exchanges.standard import STANDARD
 from leveret.plugins.message_deduplication import MessageDeduplication
 from leveret.policy import ApplyTo, Policy
+from leveret.publishing.portion import publish_portion
 from leveret.transaction import Transaction
 from leveret.values import Float32, Int8, Int64, Table, Value
 from tests.core.fakes import CoreBench, FakeConsumer, waiting
@@ -224,13 +225,14 @@ def test_immediate_messages_are_looked_at_too(desk: Desk) -> None:
 def test_runs_and_publishing_where_there_is_room_look_at_ids_too(desk: Desk) -> None:
     broker, again = desk.bench.broker, identified("a", b"a", exchange="x")
     assert broker.publish_run(desk.exchange, [again, again]) == 0
-    assert broker.sole_queue(desk.exchange, again) is None
     full = desk.bench.queue("full", x_max_length=1, x_overflow="reject-publish")
     desk.host.bind(desk.exchange, full, "")
     assert broker.publish_if_room(desk.exchange, again) is TAKEN
     assert broker.publish_if_room(desk.exchange, again) is TAKEN  # it needs no room
     assert broker.publish_if_room(desk.exchange, identified("b")) is None
     assert (waiting(full), desk.exchange.repeated) == ("a", 1)
+    done = publish_portion(desk.host, [again, again, identified("c", exchange="x")])
+    assert (done.published, done.is_full, desk.exchange.repeated) == (2, True, 3)
 
 
 # On the way.
