@@ -180,6 +180,8 @@ install_leveret() {
         echo "setup: the versions in constraints.txt are not available here; taking others" >&2
         install_with_progress "${wanted[@]}" || { cat build/setup.log >&2; return 1; }
     fi
+    # What an earlier build wrote beside the source is found before what is installed, where the source is on the path.
+    rm -rf leveret.egg-info
     LEVERET_COMPILE=never install_with_progress --no-deps --no-build-isolation -e . ||
         { cat build/setup.log >&2; return 1; }
 }
