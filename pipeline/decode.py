@@ -56,6 +56,7 @@ from leveret.protocols.amqp10.broker.conversion import message_annotations
 from leveret.protocols.amqp10.broker.encoding import AS_SECTIONS
 from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
 from leveret.protocols.amqp10.codec.sections import octets_of
+from leveret.protocols.mqtt.broker.encoding import ENCODING as MQTT
 from leveret.values import Properties, Table
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ LOG_APPEND_TIME: Final = 1  # Kafka's code for a timestamp taken by the broker
 NOTES: Final = -3  # index in an origin, before exchange and routing key
 Looks: TypeAlias = tuple[str, bytes, bool]  # encoding, properties, whether the body is sections of AMQP 1.0
 
-ENCODINGS: Final[Mapping[str, Encoding]] = {each.name: each for each in (AMQP010, AMQP091, AMQP10)}
+ENCODINGS: Final[Mapping[str, Encoding]] = {each.name: each for each in (AMQP010, AMQP091, AMQP10, MQTT)}
 WALKERS: Final[Mapping[str, Walker]] = {AMQP091.name: shapes091.shape_of, AMQP10.name: shapes10.shape_of}
 
 

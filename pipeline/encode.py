@@ -44,8 +44,9 @@ from leveret.pipeline.sink_options import SHORT_MAX, SinkOptions
 from leveret.protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.protocols.mqtt.broker.encoding import ENCODING as MQTT
 
-ENCODINGS: Final = (AMQP010.name, ENCODING.name, AMQP10.name)
+ENCODINGS: Final = (AMQP010.name, ENCODING.name, AMQP10.name, MQTT.name)
 REQUEST_OCTETS: Final = 1 << 20  # bytes of blocks in a request, unless one row has more
 ORIGINS_OCTETS: Final = 64 << 10  # bytes of origins; if there are more, they are counted for each row
 BLOCK_OCTETS: Final = REQUEST_OCTETS - 1024  # bytes of rows, with the extra of each, and of shared values

@@ -9,13 +9,15 @@ from threading import Thread
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, Error
+from playwright.sync_api import Browser, Error, expect
 
 from tests.interop.conftest import Start, missing, running_nodes
 
 pytestmark = pytest.mark.system
 
 SCRIPT: Final = Path(__file__).parents[1] / "interop" / "node_modules" / "mqtt" / "dist" / "mqtt.min.js"
+EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "30_mqtt_in_a_page.html"
+PLACE: Final = "https://unpkg.com/mqtt@5/dist/mqtt.min.js"  # of the script, as the example has it
 SETTINGS: Final = """
 [[listeners]]
 address = "127.0.0.1:0"
@@ -47,11 +49,13 @@ async ([url, version]) => {
 
 
 class Site(BaseHTTPRequestHandler):
-    """A site with one page, which has the script."""
+    """A site with a page that has the script, and the page of the example."""
 
     def do_GET(self) -> None:
         is_script = self.path.endswith(".js")
         body = SCRIPT.read_bytes() if is_script else b'<!doctype html><script src="/mqtt.js"></script>'
+        if self.path.startswith(f"/{EXAMPLE.name}"):
+            body = EXAMPLE.read_bytes()
         self.send_response(200)
         self.send_header("Content-Type", "text/javascript" if is_script else "text/html")
         self.send_header("Content-Length", str(len(body)))
@@ -102,6 +106,22 @@ def test_a_page_subscribes_and_publishes(browser: Browser, site: str, node_with:
         ["room/light", "2", 2, False],
         ["room/state", "on", 1, True],
     ]
+
+
+def test_the_page_of_the_example_shows_what_is_published(
+    browser: Browser, site: str, node_with: Start
+) -> None:
+    port = node_with(SETTINGS % site).port
+    page = browser.new_page()
+    try:
+        page.route(PLACE, lambda route: route.fulfill(path=SCRIPT))
+        page.goto(f"{site}/{EXAMPLE.name}?broker=ws://127.0.0.1:{port}")
+        expect(page.get_by_role("status")).to_have_text("connected")
+        page.get_by_label("Say").fill("<b>hello</b>")
+        page.get_by_role("button").click()
+        expect(page.get_by_role("listitem")).to_have_text(["<b>hello</b>"])
+    finally:
+        page.close()
 
 
 def test_the_page_of_a_site_that_is_not_named_is_refused(

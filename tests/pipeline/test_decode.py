@@ -28,6 +28,7 @@ from leveret.protocols.amqp010.codec.commands import DeliveryProperties, Message
 from leveret.protocols.amqp091.codec.fields import ByteArray
 from leveret.protocols.amqp091.codec.wire import LongLong
 from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.protocols.mqtt.broker.encoding import ENCODING as MQTT
 from leveret.testing.fakes import FakeEncoding
 from leveret.values import Properties
 from tests.pipeline.bulk import block, bodies, message
@@ -250,6 +251,22 @@ def test_messages_of_amqp_0_10_are_rows_like_others(count: int):
         assert ("retries", "3") in row["headers"]
         properties = row["properties"]
         assert (properties["correlation_id"], properties["priority"], properties["type"]) == ("c", 7, "t")
+
+
+@pytest.mark.parametrize("count", [1, 2 * decode.MANY_ROWS])
+def test_messages_of_mqtt_are_rows_like_others(count: int):
+    said = Properties(
+        content_type="text/plain", correlation_id="c", durable=True, ttl_ms=5000, headers={"n": "7"}
+    )
+    sent = [
+        Message(MQTT, "amq.topic", "devices.7", MQTT.write(said), b"21.5", Facts(has_headers=True))
+    ] * count
+    found = rows(block(0, *sent), "body", "routing_key", "headers", "properties")
+    assert len(found) == count
+    for row in found:
+        assert (row["body"], row["routing_key"], row["headers"]) == (b"21.5", "devices.7", [("n", "7")])
+        properties = row["properties"]
+        assert (properties["correlation_id"], properties["content_type"]) == ("c", "text/plain")
 
 
 def test_damage_on_the_way_is_noticed():

@@ -39,11 +39,12 @@ from leveret.protocols.amqp091.codec.wire import BasicProperties
 from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
 from leveret.protocols.amqp10.codec.types import Described, Long, Symbol, Timestamp, UByte, UInt, Value
 from leveret.protocols.amqp10.codec.types import encode as encoded
+from leveret.protocols.mqtt.broker.encoding import ENCODING as MQTT
 from leveret.values import Properties
 from leveret.values import Timestamp as Timestamp091
 from tests.pipeline.bulk import FACTS, block, message
 
-ENCODINGS = {each.name: each for each in (AMQP010, AMQP091, AMQP10)}
+ENCODINGS = {each.name: each for each in (AMQP010, AMQP091, AMQP10, MQTT)}
 Row = dict[str, object]
 
 
@@ -467,7 +468,10 @@ def of_all_protocols() -> list[Message]:
     found = [Message(AMQP091, "shop", "k", octets_091, b"plain", FACTS), message(b"")]
     found += [Message(AMQP10, "shop", "k", octets_10, body, FACTS) for body in BODIES_10.values()]
     found += [Message(AMQP10, "", "q", b"", BODIES_10["a value"], FACTS)]
-    return [*found, Message(AMQP010, "shop", "k", octets_010, b"\x00\xff", FACTS), *found]
+    found.append(Message(AMQP010, "shop", "k", octets_010, b"\x00\xff", FACTS))
+    octets_mqtt = MQTT.write(Properties(durable=True, correlation_id="c", headers={"n": "7"}))
+    found.append(Message(MQTT, "amq.topic", "devices.7", octets_mqtt, b"21.5", FACTS))
+    return [*found, *found[:-2]]
 
 
 def looks(messages: Sequence[Message]) -> list[tuple[object, ...]]:
@@ -510,7 +514,7 @@ def test_rows_without_raw_properties_are_made_of_their_columns():
     assert AMQP091.read(got[1].properties).headers == {"a": "b"}
     rows[2]["encoding"] = "stomp"
     with pytest.raises(
-        BadRow, match="column 'encoding' is 'stomp' in a row; known are amqp010, amqp091, amqp10"
+        BadRow, match="column 'encoding' is 'stomp' in a row; known are amqp010, amqp091, amqp10, mqtt"
     ):
         list(encoder.blocks(pa.RecordBatch.from_pylist(rows, RAW)))
 

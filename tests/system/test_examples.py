@@ -85,6 +85,8 @@ PRINTED = {
         "sensor b: 3.49 °C",
         "sensor c: 3.51 °C",
     ],
+    "29_mqtt_to_delta.py": ["6 messages in the table", "device 0: 19.00 °C", "device 1: 19.50 °C"],
+    "31_stream_to_duckdb.py": ["60 orders from eu", "30 orders from us", "the longest has 8 bytes"],
     "21_migrate_from_0_10.py": [
         "0-9-1 kitchen: carrots for table 7",
         "till hears over 0-10: ready: carrots",
@@ -92,7 +94,11 @@ PRINTED = {
         "till hears over 0-10: ready: parsley",
     ],
 }
-NEEDS = {"15_stream_to_polars.py": ("polars", "pyarrow")}
+NEEDS = {
+    "15_stream_to_polars.py": ("polars", "pyarrow"),
+    "29_mqtt_to_delta.py": ("polars", "pyarrow", "deltalake", "paho.mqtt"),
+    "31_stream_to_duckdb.py": ("duckdb", "polars", "pyarrow"),
+}
 
 
 def printed_by(name: str, url: str) -> list[str]:
