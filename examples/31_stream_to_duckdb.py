@@ -2,8 +2,8 @@
 
     pika ──> exchange "orders" ──> stream "orders" ──Arrow over HTTP──> DuckDB, Polars
 
-Run `python examples/31_stream_to_duckdb.py`; nothing else has to run. It needs `pip install 'leveret[arrow]'`, pika, duckdb
-and polars.
+Run `python examples/31_stream_to_duckdb.py`; nothing else has to run. It needs `pip install 'leveret[arrow]'`, pika,
+duckdb and polars.
 """
 
 import duckdb

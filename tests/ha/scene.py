@@ -100,6 +100,7 @@ class HaNode:
             suspend_close = 120
             [[listeners]]
             address = "{self.amqp}"
+            protocols = ["amqp091", "amqp10", "amqp010", "mqtt"]
             [http]
             address = "{self.http}"
             [protocols.amqp010]
@@ -164,6 +165,12 @@ class HaNode:
         """Whether it says itself that it stands by, and that this other node serves."""
         found = self.ask("/api/health/checks/is-owner")
         return isinstance(found, dict) and f"the owner is {owner.name}" in str(found.get("reason", ""))
+
+    def standing_by(self) -> list[object]:
+        """The nodes that stand by, as this owner sees them; earlier takeovers name others, too."""
+        found = self.ask("/api/cluster")
+        standby = found.get("standby") if isinstance(found, dict) else None
+        return [each["name"] for each in standby] if isinstance(standby, list) else []
 
     def text(self) -> str:
         return self.log.read_text()

@@ -99,7 +99,7 @@ def test_the_owner_is_told_to_hand_over(scene: HaScene) -> None:
         owner = scene.wait_for_owner()
         held = Held(owner)
         heir = scene.other(owner)
-        wait_until(lambda: heir.name in standing_by(owner), "sight of the heir")
+        wait_until(lambda: heir.name in owner.standing_by(), "sight of the heir")
         asked = owner.ask("/api/cluster/failover", "POST", f'{{"to": "{heir.name}"}}')
         assert isinstance(asked, dict)
         assert asked.get("to") == heir.name
@@ -109,13 +109,6 @@ def test_the_owner_is_told_to_hand_over(scene: HaScene) -> None:
     check(outcomes)
     assert owner.is_running
     assert "hands over to" in owner.text()
-
-
-def standing_by(owner: HaNode) -> list[object]:
-    """The nodes that stand by, as the owner sees them; earlier takeovers name others, too."""
-    found = owner.ask("/api/cluster")
-    standby = found.get("standby") if isinstance(found, dict) else None
-    return [each["name"] for each in standby] if isinstance(standby, list) else []
 
 
 class Held:
