@@ -45,7 +45,9 @@ def test_a_transfer_whose_frames_came_in_one_read_costs_one_call() -> None:
     cost = calls(lambda: ear.hear(octets * MESSAGES))
     assert ear.count == MESSAGES
     assert cost["Counting._on_command"] == MESSAGES
-    assert cost.total() <= MESSAGES + 5, cost.most_common(9)
+    assert cost.total() <= MESSAGES + 9, cost.most_common(
+        9
+    )  # the read costs nine, if none are taken together
 
 
 def test_transfers_to_two_exchanges_in_turn_cost_three_calls_at_most() -> None:

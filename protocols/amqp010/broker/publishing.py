@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker import REFUSED
+from leveret.broker import REFUSED, WORK_MAX
 from leveret.errors import PreconditionFailed
-from leveret.message import Message
+from leveret.message import NO_FACTS, Message
 from leveret.protocols.amqp010.broker.encoding import ENCODING, NO_BODY
 from leveret.protocols.amqp010.broker.envelope import envelope_of
 from leveret.protocols.amqp010.codec import commands as c
@@ -82,6 +82,42 @@ class Publishing:
             self._refused()
         if facts.durable:
             self._session.persistent = True
+
+    def publish_run(self, transfer: c.MessageTransfer, headers: list[bytes], bodies: list[bytes]) -> int:
+        """Publish messages as `publish` would, as long as each is simply taken; return how many were. Raise nothing.
+
+        They go together as long as what the core reads of their headers is alike; those that need a check each, or have
+        a time of their own, are left for `publish`.
+        """
+        target = self._target
+        if (
+            transfer is not self._transfer
+            or target.revision != self._host.checks_revision
+            or target.guarded
+            or self._session.tx is not None
+        ):
+            return 0
+        name, peer, like = target.exchange.name, self.peer, NO_FACTS
+        messages: list[Message] = []
+        for header, body in zip(headers, bodies, strict=True):
+            try:
+                envelope = envelope_of(header)
+            except MalformedError:
+                break
+            facts = envelope.facts
+            if envelope.expiration is not None or envelope.immediate or facts.user_id is not None:
+                break
+            if not messages:
+                like = facts
+            elif facts is not like and not facts.is_like(like):
+                break
+            message = Message(ENCODING, name, envelope.routing_key, header, body, facts)
+            message.peer = peer
+            messages.append(message)
+        taken = self._broker.publish_run(target.exchange, messages, WORK_MAX) if messages else 0
+        if taken and like.durable:
+            self._session.persistent = True
+        return taken
 
     def check(self, transfer: c.MessageTransfer) -> None:
         """Check the destination of a message whose content is still to come, as `publish` does. Raises Failure."""

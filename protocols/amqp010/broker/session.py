@@ -33,7 +33,7 @@ from leveret.protocols.amqp010.broker.errors import refusal
 from leveret.protocols.amqp010.broker.publishing import Publishing
 from leveret.protocols.amqp010.broker.unsettled import Browsed, Sent
 from leveret.protocols.amqp010.codec import commands as c
-from leveret.protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.codec.sequences import MASK, SequenceSet
 from leveret.protocols.amqp010.machine.contract import SessionError, SessionOwner
 from leveret.security.users import Permission
 
@@ -163,6 +163,18 @@ class ServedSession(SessionOwner, Publisher):
         if not self._announced:
             self._announced = True
             self.broker.publishers.append(self)
+
+    def on_run(self, first: Id, transfer: MessageTransfer, headers: list[bytes], bodies: list[bytes]) -> int:
+        taken = self.publishing.publish_run(transfer, headers, bodies)
+        if taken:
+            ids = [(first + number) & MASK for number in range(taken)]
+            self._received += ids
+            if transfer.accept_mode == c.ACCEPT_MODE_EXPLICIT:
+                self._accepting += ids
+            if not self._announced:
+                self._announced = True
+                self.broker.publishers.append(self)
+        return taken
 
     def on_command(self, id: Id, command: Command, sync: bool) -> None:
         act = COMMANDS.get(type(command))

@@ -170,6 +170,19 @@ class Connection(Reader):
         if self.handler.is_enough():
             self.halted = True
 
+    def _on_run(
+        self, channel: int, transfer: c.MessageTransfer, headers: list[bytes], bodies: list[bytes]
+    ) -> int:
+        session = self.sessions.get(channel)
+        if session is None:
+            return 0
+        self._heard[channel] = None
+        taken = session.on_run(transfer, headers, bodies)
+        self.transfers += taken
+        if self.handler.is_enough():
+            self.halted = True
+        return taken
+
     def _on_begun(self, channel: int, transfer: c.MessageTransfer) -> None:
         session = self.sessions.get(channel)
         if session is not None:

@@ -108,6 +108,14 @@ class SessionOwner(ABC):
         the header segment, unchecked. It is None if there was no such segment, which differs from an empty one.
         """
 
+    def on_run(self, first: Id, transfer: MessageTransfer, headers: list[bytes], bodies: list[bytes]) -> int:
+        """Take whole messages with ids from `first` on, each in a transfer like this one. Return how many were taken.
+
+        The effect is that of `on_transfer` for each, in order, as long as each is simply taken. The others are left
+        untouched. It raises nothing, and sends nothing to the peer.
+        """
+        return 0
+
     @abstractmethod
     def on_command(self, id: Id, command: Command, sync: bool) -> None:
         """Called with any other command except those of class execution. The owner completes it, now or later."""

@@ -125,6 +125,15 @@ class Execution:
         self.next_id = (id + 1) & MASK
         return id
 
+    @property
+    def is_plain(self) -> bool:
+        """True if the commands to come have not come before, and none of them is left out."""
+        return not self._unusual
+
+    def receive_run(self, commands: int) -> None:
+        """Count so many commands that came (C(n)), while it `is_plain`."""
+        self.next_id = (self.next_id + commands) & MASK
+
     def _receive_unusual(self) -> Id | None:
         if self._repeats:
             self._repeats -= 1

@@ -1,10 +1,10 @@
 """The hot path of AMQP 0-10 input: received bytes in, whole controls and commands out.
 
-Nearly all traffic is transfers whose frames lie whole in one read: `_take_frames` handles them in straight code, with
-one call of `_on_command` each and no other call of ours. A transfer is looked up by the bytes of its whole frame, and
-either its header and its body lie behind it, in a frame each, or its channel is left expecting them. Every other frame
-goes to `_take_frame`, and a segment of several frames to the assembly of its channel. Channels may interleave freely,
-and so may the two tracks of a channel.
+Nearly all traffic is transfers whose frames lie whole in one read: `_take_frames` handles one that comes alone in
+straight code, and `_take_run` those that follow each other with the same command, which go on as a run. A transfer is
+looked up by the bytes of its whole frame, and either its header and its body lie behind it, in a frame each, or its
+channel is left expecting them. Every other frame goes to `_take_frame`, and a segment of several frames to the assembly
+of its channel. Channels may interleave freely, and so may the two tracks of a channel.
 
 Only a channel that carries a session may assemble commands. Controls may come on every channel, and the total size of
 unfinished ones is bounded for all channels together. An incomplete frame at the end of a read is kept in the pieces it
@@ -61,6 +61,7 @@ HEADER_SIZE_MAX: Final = 1 << 20
 INITIAL_SIZE_MAX: Final = 8192  # of a frame, and of all unfinished controls, before the connection is open
 CONTROLS_SIZE_MAX: Final = 256 << 10  # of all unfinished controls
 CONTROL_COST: Final = 512  # added for each unfinished control
+TRIES_MAX: Final = 2  # calls in a row that take nothing of a run, before the rest of it comes one by one
 TRANSFERS_MAX: Final = 64  # remembered by their frames
 TRANSFER_SIZE_MAX: Final = 300  # of a remembered frame; one with the longest destination has 276
 
@@ -122,6 +123,16 @@ class Reader(ConnectionMachine):
     ) -> None:
         """Called with a whole command. A header or body that is None was absent. The command must not be changed: equal
         transfers may be the same object."""
+
+    def _on_run(
+        self, channel: int, transfer: MessageTransfer, headers: list[bytes], bodies: list[bytes]
+    ) -> int:
+        """Called with whole messages that one transfer without sync brought each. Return how many were taken.
+
+        The effect is that of `_on_command` for each, from the first on, as long as each is simply taken. The others are
+        left untouched, and come in `_on_command`.
+        """
+        return 0
 
     @abstractmethod
     def _on_begun(self, channel: int, transfer: MessageTransfer) -> None:
@@ -220,6 +231,9 @@ class Reader(ConnectionMachine):
                     ) and HEAD_SIZE <= size <= self._whole_max:
                         header = data[at + HEAD_SIZE : body_at]
                         body = data[body_at + HEAD_SIZE : after]
+                        if data.startswith(assembly.frame, after):
+                            at = self._take_run(assembly, data, at, after, header, body)
+                            continue
                         at = after
                         self._on_command(
                             assembly.channel, assembly.transfer, assembly.transfer_sync, header, body
@@ -228,6 +242,68 @@ class Reader(ConnectionMachine):
             assembly.begin()
             self._transferring = None
         return at
+
+    def _take_run(
+        self, assembly: Assembly, data: bytes, at: int, after: int, header: bytes, body: bytes
+    ) -> int:
+        """Handle a transfer with its content in `data[at:after]`, and those behind it that have the same command, and
+        header and body in a frame each, until halted or their session has ended; return the offset of the rest."""
+        headers, bodies = [header], [body]
+        ends = [at - len(assembly.frame), after]  # where the first begins, and where each ends
+        self._contents(assembly, data, after, headers, bodies, ends)
+        return ends[self._hand_over(assembly, headers, bodies)]
+
+    def _contents(
+        self,
+        assembly: Assembly,
+        data: bytes,
+        at: int,
+        headers: list[bytes],
+        bodies: list[bytes],
+        ends: list[int],
+    ) -> None:
+        """Append header, body and end of each whole transfer from `at` on that has the command of the last one."""
+        end, unpack, frame = len(data), HEAD.unpack_from, assembly.frame
+        while data.startswith(frame, at):
+            header_at = at + len(frame)
+            if header_at + HEAD_SIZE > end:
+                break
+            kind, size, place, _ = unpack(data, header_at)
+            body_at: int = header_at + size
+            if (
+                kind != MIDDLE_HEADER
+                or place != assembly.place
+                or size < HEAD_SIZE
+                or body_at + HEAD_SIZE > end
+            ):
+                break
+            kind, size, place, _ = unpack(data, body_at)
+            at = body_at + size
+            if (
+                kind != LAST_BODY
+                or place != assembly.place
+                or at > end
+                or not HEAD_SIZE <= size <= self._whole_max
+            ):
+                break
+            headers.append(data[header_at + HEAD_SIZE : body_at])
+            bodies.append(data[body_at + HEAD_SIZE : at])
+            ends.append(at)
+
+    def _hand_over(self, assembly: Assembly, headers: list[bytes], bodies: list[bytes]) -> int:
+        """Handle messages that one transfer brought each, until halted or its session has ended. Return how many."""
+        channel, transfer, sync = assembly.channel, assembly.transfer, assembly.transfer_sync
+        taken, tries, count = 0, 0 if sync else TRIES_MAX, len(headers)
+        while taken < count and not self.halted and self._transferring is assembly:
+            if tries and count - taken > 1 and isinstance(transfer, MessageTransfer):
+                more = self._on_run(channel, transfer, headers[taken:], bodies[taken:])
+                taken += more
+                tries = TRIES_MAX if more else tries - 1
+                if taken == count or self.halted:
+                    break
+            self._on_command(channel, transfer, sync, headers[taken], bodies[taken])
+            taken += 1
+        return taken
 
     def _remember(self, assembly: Assembly, data: bytes, at: int, after: int) -> bool:
         """Remember a frame that begins a transfer. Return False if it does not, or cannot be remembered."""

@@ -204,7 +204,7 @@ class Session:
     def on_command(self, command: Command, sync: bool, header: bytes | None, body: bytes | None) -> None:
         """Called with a whole command, of any class but connection and session."""
         if self._state is not OPEN:
-            self._on_early(command)
+            too_early(self, command)
             return
         id = self.execution.receive()
         if id is None:
@@ -225,10 +225,13 @@ class Session:
         except SessionError as error:
             self.fail(error, id, command)
 
-    def _on_early(self, command: Command) -> None:
-        if self._state is SessionState.ATTACHED:
-            error = SessionError(c.ERROR_CODE_ILLEGAL_STATE, f"{command.NAME} before session.command-point")
-            self.fail(error, None, command)
+    def on_run(self, transfer: MessageTransfer, headers: list[bytes], bodies: list[bytes]) -> int:
+        """Called with whole messages, each in a transfer like this one, without sync. Return how many were taken."""
+        if self._state is not OPEN or not self.execution.is_plain:
+            return 0
+        taken = self.owner.on_run(self.execution.next_id, transfer, headers, bodies)
+        self.execution.receive_run(taken)
+        return taken
 
     def _on_execution(self, id: Id, command: Command) -> None:
         match command:
@@ -493,6 +496,13 @@ class Session:
             self.execution.forget()
         except SequenceError as error:
             self.fail(exceeded(str(error)))
+
+
+def too_early(session: Session, command: Command) -> None:
+    """Refuse a command that comes before session.command-point; one on a session that has ended is passed over."""
+    if session._state is SessionState.ATTACHED:
+        error = SessionError(c.ERROR_CODE_ILLEGAL_STATE, f"{command.NAME} before session.command-point")
+        session.fail(error, None, command)
 
 
 def transfer_begun(session: Session, transfer: MessageTransfer) -> None:
