@@ -208,7 +208,7 @@ class Transport(SocketIO, Connected):
         """Return the next bytes; empty at the end. Lets other tasks run even if it need not wait."""
         await trio.lowlevel.checkpoint()
         if self.front is not None:
-            if self.front.halted:
+            if self.front.halted or self.front.closed:  # it may have ended meanwhile, by a timer
                 return b""
             if self.front.waits:
                 return await self._read_meanwhile()

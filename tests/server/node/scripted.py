@@ -68,6 +68,15 @@ class Script(FrontEnd):
     def hold(self) -> None:
         self.blocked = True
 
+    def finish_soon(self) -> None:
+        """Wait for work that ends the connection before its task gets to reading, or just afterwards."""
+        self.waits = True
+        trio.lowlevel.current_trio_token().run_sync_soon(self._finished)
+
+    def _finished(self) -> None:
+        self.finish()
+        self.wake()
+
     def drained(self) -> None:
         self._called("drained")
 
@@ -100,6 +109,7 @@ COMMANDS: dict[int, Callable[[Script], None]] = {
     ord("e"): Script.echo,
     ord("s"): Script.shout,
     ord("f"): Script.finish,
+    ord("w"): Script.finish_soon,
     ord("!"): Script.stumble,
     ord("h"): Script.hold,
     ord("t"): Script.halt,

@@ -101,6 +101,19 @@ def test_a_finished_front_end_has_its_last_words_read():
     run(test)
 
 
+def test_a_front_end_that_finishes_before_its_next_read_is_hung_up_on():
+    """Work in portions ended it while its task was about to read: nothing would have come any more."""
+
+    async def test(node: Scripted) -> None:
+        for _ in range(20):  # either may be first
+            async with await node.connect(b"SCRIPTw") as stream:
+                with trio.fail_after(10):
+                    assert await stream.receive_some(100) == b"bye"
+                    assert await stream.receive_some(100) == b""
+
+    run(test)
+
+
 def test_what_waits_to_be_sent_when_a_front_end_finishes_is_sent():
     """The task that sends and the task that says goodbye do not both wait for the socket."""
 
