@@ -74,6 +74,7 @@ log: Final = logging.getLogger("leveret.broker")
 WORK_MAX: Final = 2000  # copies of messages, or as much other work: 2 to 6 ms
 WALK: Final = 4  # copies that take as long as to find a route,
 LOOKED_AT: Final = 4  # and bytes of properties that an exchange looks at in the time of one
+SCANNED_AT: Final = 8 * LOOKED_AT  # the same of headers that are passed over, or whose octets are compared
 TURN_S: Final = 0.001  # for what is not counted; a frame that has begun is finished
 
 
@@ -405,6 +406,8 @@ class Broker(Settling):
             if queue is not None and (share := shares.get(queue)) is not None:
                 share.append(message)
                 taken += 1
+                if exchange.by_headers and self.work > copies_max:
+                    break
                 continue
             queues = found.queues if queue is not None else found.sharing()
             if not queues or False in [each in shares or each.takes_runs(message) for each in queues]:
@@ -453,6 +456,7 @@ class Broker(Settling):
             found = exchange.routes.get(message.key)
             if found is None and exchange.by_headers:
                 found = known_by_headers(exchange, message)
+                self.work += len(message.properties) // SCANNED_AT
             if found is not None:
                 return found
         self.work += WALK + len(message.properties) // LOOKED_AT

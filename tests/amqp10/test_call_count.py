@@ -203,6 +203,7 @@ def test_an_accepted_message_is_answered_straight_down(messages: int) -> None:
     assert len(sender.session.settled) == 1 + messages
 
 
+@plain_only
 @pytest.mark.parametrize(("address", "at_most"), [(None, 18), ("/exchange/amq.direct", 21)])
 def test_messages_by_turns_for_ten_queues_are_published_together(address: str | None, at_most: int) -> None:
     """Each is projected by itself; every queue gets its share of a read at once."""

@@ -93,7 +93,7 @@ def test_nothing_new_is_bound_to_it_but_what_is_there_can_be_unbound() -> None:
 def test_a_reload_that_brings_the_type_makes_it_real(tmp_path: Path) -> None:
     after = with_a_rare_exchange().again(types=STANDARD)
     plugins = Plugins([tmp_path], entry_points=lambda group: [])
-    plugins.exchange_types = after.types  # the broker's own
+    after.broker.exchange_types = plugins.exchange_types
     plugins.load()
     (tmp_path / "rare.py").write_text(RARE)
     assert plugins.reload([after.host.exchange("r")]).refused == ()
@@ -107,7 +107,7 @@ def test_a_type_that_is_switched_on_again_makes_it_real_too(tmp_path: Path) -> N
     (tmp_path / "rare.py").write_text(RARE)
     after = with_a_rare_exchange().again(types=STANDARD)
     plugins = Plugins([tmp_path], ["x-rare"], entry_points=lambda group: [])
-    plugins.exchange_types = after.types
+    after.broker.exchange_types = plugins.exchange_types
     plugins.load()
     assert plugins.reload([after.host.exchange("r")]).refused == ()
     assert isinstance(after.host.exchange("r").type, Missing)

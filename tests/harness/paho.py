@@ -74,11 +74,12 @@ class Paho:
     def stop(self) -> None:
         self.client.disconnect()
         self.client.loop_stop()
+        self.client._reset_sockets()  # the one by which its thread is woken stays open else
 
     def lose(self) -> None:
         """Lose the connection without a word, and do not come back."""
         self.client.loop_stop()
-        self.client._sock.close()
+        self.client._reset_sockets()
 
     def subscribe(self, topic: str, qos: int = 1, **options: object) -> list[int]:
         if self.version == "5":

@@ -63,6 +63,13 @@ OURS: Final[dict[str, Row]] = {
     "PUT /api/leveret/replays/{vhost}": Row("administrator", target="/api/leveret/replays/new"),
     "POST /api/leveret/replays/{vhost}": Row("administrator", body=b"some of it", otherwise=404),
     "DELETE /api/leveret/replays/{vhost}": Row("administrator", otherwise=404),
+    "GET /api/leveret/kept": Row("monitoring"),
+    "GET /api/leveret/kept/{protocol}/{list}/{vhost}": Row(
+        "monitoring", target="/api/leveret/kept/amqp091/none/%2F", otherwise=404
+    ),
+    "DELETE /api/leveret/kept/{protocol}/{list}/{vhost}/{name}": Row(
+        "administrator", target="/api/leveret/kept/amqp091/none/%2F/one", otherwise=404
+    ),
     "GET /ui/{file}": Row("anybody", target="/ui/style.css"),
     "GET /ui/app/{file}": Row("anybody", target="/ui/app/main.js"),
     "GET /ui/app/views/{file}": Row("anybody", target="/ui/app/views/overview.js"),
