@@ -25,17 +25,17 @@ TRIES_MAX: Final = 2
 class PortionOutcome:
     """The outcome of a portion."""
 
-    __slots__ = ("is_full", "published", "unroutable")
+    __slots__ = ("is_full", "taken", "unroutable")
 
     def __init__(self) -> None:
-        self.published = 0  # messages that were taken
+        self.taken = 0  # messages that queues took
         self.unroutable = 0  # messages that no queue took
         self.is_full = False  # a queue has no room for the next one
 
     @property
     def done(self) -> int:
         """The number of messages that need not be published again."""
-        return self.published + self.unroutable
+        return self.taken + self.unroutable
 
 
 def publish_portion(host: VirtualHost, messages: Sequence[Message]) -> PortionOutcome:
@@ -50,7 +50,7 @@ def publish_portion(host: VirtualHost, messages: Sequence[Message]) -> PortionOu
         if tries and exchange is not None:
             taken = broker.publish_run(exchange, list(messages[at:end]), WORK_MAX)
             tries = TRIES_MAX if taken else tries - 1
-            done.published += taken
+            done.taken += taken
             at += taken
             if taken:
                 continue
@@ -58,7 +58,7 @@ def publish_portion(host: VirtualHost, messages: Sequence[Message]) -> PortionOu
         if outcome is None:
             done.is_full = True
             break
-        done.published += outcome is TAKEN
+        done.taken += outcome is TAKEN
         done.unroutable += outcome is not TAKEN
         at += 1
     return done

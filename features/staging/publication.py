@@ -175,7 +175,7 @@ class Publication:
     def _publish(self, batch: Batch, messages: Sequence[Message]) -> int:
         """Publish messages and return how many; it stops at a full queue, or when the turn is over."""
         done = publish_portion(self._staging.virtual_host, messages)
-        batch.published += done.published
+        batch.published += done.taken
         batch.unroutable += done.unroutable
         return done.done
 

@@ -71,7 +71,7 @@ def test_a_portion_is_published_as_if_each_message_were_by_itself(sent: list[Mes
             break
         published += outcome is TAKEN
         unroutable += outcome is not TAKEN
-    assert (done.published, done.unroutable, done.is_full) == (published, unroutable, is_full)
+    assert (done.taken, done.unroutable, done.is_full) == (published, unroutable, is_full)
     assert state(together) == state(apart)
 
 

@@ -57,7 +57,7 @@ def publish_steps(
         left: Sequence[Message] = portion
         while left:
             done = publish_portion(host, left)
-            published += done.published
+            published += done.taken
             unroutable += done.unroutable
             if done.is_full:
                 raise full(f"a queue has no room for more; {published} of {incoming.rows} rows are published")

@@ -111,7 +111,7 @@ def test_no_way_of_publishing_goes_around_them(bench: CoreBench) -> None:
     assert broker.publish_immediate(exchange, bad) is Outcome.REFUSED
     assert broker.publish_if_room(exchange, bad) is Outcome.REFUSED
     assert broker.publish_run(exchange, [bad, bad]) == 0  # each is then published by itself
-    assert publish_portion(bench.host, [bad, bad]).published == 0
+    assert publish_portion(bench.host, [bad, bad]).taken == 0
     with pytest.raises(PreconditionFailed, match="takes what is good"):
         Transaction().publish(broker, exchange, bad)
     assert queue.ready == 1

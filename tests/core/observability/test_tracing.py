@@ -123,7 +123,7 @@ def test_every_way_to_publish_is_traced_once(bench: Listened) -> None:
         broker.publish(sent, copy)
         assert broker.publish_if_room(sent, copy) is not None
         broker.publish_immediate(sent, copy)
-        assert publish_portion(host, [copy, copy]).published == 2
+        assert publish_portion(host, [copy, copy]).taken == 2
         told.append([key for key, _, _ in bench.told()])
     assert told == [["publish.amq.topic"] * 5] * 2
     broker.publish(exchange(bench, "amq.match"), message("", b"", exchange="amq.match"))

@@ -232,7 +232,7 @@ def test_runs_and_publishing_where_there_is_room_look_at_ids_too(desk: Desk) -> 
     assert broker.publish_if_room(desk.exchange, identified("b")) is None
     assert (waiting(full), desk.exchange.repeated) == ("a", 1)
     done = publish_portion(desk.host, [again, again, identified("c", exchange="x")])
-    assert (done.published, done.is_full, desk.exchange.repeated) == (2, True, 3)
+    assert (done.taken, done.is_full, desk.exchange.repeated) == (2, True, 3)
 
 
 # On the way.
