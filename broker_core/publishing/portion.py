@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.message import Message
     from leveret.virtual_host import VirtualHost
 
-# calls in a row that take nothing of a run, before the rest of it is published one by one
+# calls for a run, each of which may look at all that is left, before that is published one by one
 TRIES_MAX: Final = 2
 
 
@@ -49,7 +49,7 @@ def publish_portion(host: VirtualHost, messages: Sequence[Message]) -> PortionOu
             exchange = host.exchanges.get(messages[at].exchange)
         if tries and exchange is not None:
             taken = broker.publish_run(exchange, list(messages[at:end]), WORK_MAX)
-            tries = TRIES_MAX if taken else tries - 1
+            tries -= 1
             done.taken += taken
             at += taken
             if taken:

@@ -111,3 +111,23 @@ def test_ids_times_and_headers_of_its_own_cost_a_message_a_few_calls_more() -> N
     alike = Line(c.ACCEPT_MODE_NONE).cost().total()
     own = Line(c.ACCEPT_MODE_NONE, own=True).cost()
     assert (own.total() - alike) / MESSAGES < 9.5, own.most_common(30)
+
+
+def test_a_run_of_which_a_part_is_taken_again_and_again_is_not_read_each_time() -> None:
+    """Every second message is for a queue with a limit, and goes by itself: what follows is not read for each anew."""
+    bench = ClientBench()
+    bench.host.declare_queue("free")
+    bench.host.declare_queue("short", arguments={"x-max-length": 1000})
+    sender = Peer(bench).open()
+    session = sender.attach("out")
+    out: list[bytes] = []
+    for number in range(MESSAGES):
+        header = c.DeliveryProperties(routing_key=("free", "short")[number % 2]).encode()
+        command = c.MessageTransfer("", c.ACCEPT_MODE_NONE, 0).encode()
+        append_frames(out, session.channel, command, header, bytes(SIZE), 65535)
+    octets = b"".join(out)
+    sender.send_bytes(octets)
+    cost = calls(lambda: sender.send_bytes(octets))
+    assert cost["Broker.publish_run"] <= 2
+    assert cost["envelope_of"] <= 3 * MESSAGES
+    assert [bench.queue(name).ready for name in ("free", "short")] == [MESSAGES, MESSAGES]

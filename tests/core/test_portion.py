@@ -106,3 +106,17 @@ def test_a_run_is_published_together_once_its_route_is_known(exchange: str) -> N
     cost = calls(lambda: publish_portion(bench.host, sent))
     assert (cost["Broker.publish_run"], cost["Broker.publish_if_room"]) == (2, 1)
     assert bench.host.queues["a"].ready == 100
+
+
+@plain_only
+def test_a_run_of_which_a_part_is_taken_again_and_again_is_not_looked_at_each_time() -> None:
+    """Every second message is for a queue with a limit, and goes by itself: what follows is not looked at anew."""
+    bench = CoreBench()
+    bench.queue("free")
+    bench.queue("short", x_max_length=1000)
+    sent = [message("", ("free", "short")[number % 2]) for number in range(100)]
+    for each in sent[:2]:
+        bench.broker.publish(bench.host.default_exchange, each)  # so that routes are known
+    cost = calls(lambda: publish_portion(bench.host, sent))
+    assert cost["Broker.publish_run"] == 2
+    assert [bench.host.queues[name].ready for name in ("free", "short")] == [51, 51]

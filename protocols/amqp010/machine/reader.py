@@ -61,7 +61,8 @@ HEADER_SIZE_MAX: Final = 1 << 20
 INITIAL_SIZE_MAX: Final = 8192  # of a frame, and of all unfinished controls, before the connection is open
 CONTROLS_SIZE_MAX: Final = 256 << 10  # of all unfinished controls
 CONTROL_COST: Final = 512  # added for each unfinished control
-TRIES_MAX: Final = 2  # calls in a row that take nothing of a run, before the rest of it comes one by one
+# calls for a run, each of which may read all that is left, before that comes one by one
+TRIES_MAX: Final = 2
 TRANSFERS_MAX: Final = 64  # remembered by their frames
 TRANSFER_SIZE_MAX: Final = 300  # of a remembered frame; one with the longest destination has 276
 
@@ -296,9 +297,8 @@ class Reader(ConnectionMachine):
         taken, tries, count = 0, 0 if sync else TRIES_MAX, len(headers)
         while taken < count and not self.halted and self._transferring is assembly:
             if tries and count - taken > 1 and isinstance(transfer, MessageTransfer):
-                more = self._on_run(channel, transfer, headers[taken:], bodies[taken:])
-                taken += more
-                tries = TRIES_MAX if more else tries - 1
+                taken += self._on_run(channel, transfer, headers[taken:], bodies[taken:])
+                tries -= 1
                 if taken == count or self.halted:
                     break
             self._on_command(channel, transfer, sync, headers[taken], bodies[taken])

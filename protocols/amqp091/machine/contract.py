@@ -91,7 +91,7 @@ class Handler(ABC):
 
 
 class Run:
-    """Whole messages of one channel, in the order in which they came in one read, each with a body in one frame.
+    """A run is the whole messages of one channel that came in one read, in order, each with a body in one frame.
 
     `publishes`, `properties` and `bodies` have an entry for each message, as `Traffic.on_publish` gets them. A publish
     or properties that a message repeats are the same object.

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from leveret.protocols.mqtt.broker.settings import MqttSettings
 
 KEYS_MAX: Final = 1024  # routing keys of topics that are remembered
+# calls for a run, each of which may look at all that is left, before that comes one by one
+TRIES_MAX: Final = 2
 DURABLE: Final = Facts(durable=True)
 OF_THE_CONNECTION: Final = ("topic_alias", "will_delay_interval")
 
@@ -81,9 +83,11 @@ class Publishing:
         messages = [Message(ENCODING, name, key, octets, payload, facts) for payload in payloads]
         for message in messages:
             message.peer = peer
-        broker, done = self._broker, 0
+        broker, done, tries = self._broker, 0, TRIES_MAX
         while done < len(messages) and broker.work <= WORK_MAX:
-            done += broker.publish_run(exchange, messages[done:] if done else messages, WORK_MAX)
+            if tries:
+                tries -= 1
+                done += broker.publish_run(exchange, messages[done:] if done else messages, WORK_MAX)
             if done < len(messages) and broker.work <= WORK_MAX:
                 broker.publish(exchange, messages[done])
                 done += 1
