@@ -62,9 +62,9 @@ def plain_table_after(data: bytes, at: i64, end: i64, depth: i64 = 0, named: boo
     return after
 
 
-def value_of(properties: bytes, name: bytes) -> i64:
-    """Return the offset of a header's value, with its type, in the bytes of properties: `ABSENT` if there is no such
-    header, `MALFORMED` if that cannot be told. Of several headers with one name the last counts."""
+def table_at(properties: bytes) -> i64:
+    """Return the offset of the first header in the bytes of properties, behind the size of their table, which is all
+    there: `ABSENT` if there is no table, `MALFORMED` if that cannot be told."""
     end: i64 = len(properties)
     if end < 2:
         return MALFORMED
@@ -79,10 +79,18 @@ def value_of(properties: bytes, name: bytes) -> i64:
             at += 1 + properties[at]
     if at + 4 > end:
         return MALFORMED
-    after: i64 = at + 4 + size_at(properties, at)
-    at += 4
-    if after > end:
+    if at + 4 + size_at(properties, at) > end:
         return MALFORMED
+    return at + 4
+
+
+def value_of(properties: bytes, name: bytes) -> i64:
+    """Return the offset of a header's value, with its type, in the bytes of properties: `ABSENT` if there is no such
+    header, `MALFORMED` if that cannot be told. Of several headers with one name the last counts."""
+    at: i64 = table_at(properties)
+    if at < 0:
+        return at
+    after: i64 = at + size_at(properties, at - 4)
     found: i64 = ABSENT
     while at < after:
         value: i64 = at + 1 + properties[at]
@@ -104,24 +112,10 @@ def value_of(properties: bytes, name: bytes) -> i64:
 def octets_of(properties: bytes, names: dict[bytes, int], size_max: i64) -> bytes | None:
     """Return the octets of the headers with these names: names with their lengths, types and values, as they came. None
     if they are more than `size_max`, or the table is malformed."""
-    end: i64 = len(properties)
-    if end < 2:
-        return None
-    flags: i64 = properties[0] << 8 | properties[1]
-    at: i64 = 2
-    if not flags & 0x2000:
-        return b""
-    for flag in (0x8000, 0x4000):  # content type and encoding are in front
-        if flags & flag:
-            if at >= end:
-                return None
-            at += 1 + properties[at]
-    if at + 4 > end:
-        return None
-    after: i64 = at + 4 + size_at(properties, at)
-    at += 4
-    if after > end:
-        return None
+    at: i64 = table_at(properties)
+    if at < 0:
+        return b"" if at == ABSENT else None
+    after: i64 = at + size_at(properties, at - 4)
     found = b""
     while at < after:
         start: i64 = at
