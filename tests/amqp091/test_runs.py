@@ -56,7 +56,8 @@ class InRuns(machine.Recorder):
         last = min(len(run.bodies), first + self.most)
         self.runs.append(last - first)
         for at in range(first, last):
-            self.note("publish", channel, run.publishes[at], run.properties[at], run.bodies[at])
+            which = at if run.differ else 0
+            self.note("publish", channel, run.publishes[which], run.properties[which], run.bodies[at])
         return last - first
 
 

@@ -151,7 +151,7 @@ class Publishing:
             self._read_in_vain = 0
         if self.tx is not None or self._read_in_vain >= READ_AGAIN_MAX * len(run.bodies):
             return 0
-        publish, target = run.publishes[first], self._target
+        publish, target = run.publishes[first if run.differ else 0], self._target
         if publish is not self._last_publish:
             known = current_target(self._targets, self.client, exchange_in(publish)[1:])
             if known is None or known.guarded:
@@ -181,9 +181,10 @@ class Publishing:
         messages: list[Message] = []
         exchange, publish, key = target.exchange, self._last_publish, self._key
         routes, like = exchange.routes, NO_FACTS
-        prefix = exchange_in(run.publishes[first]) if run.differ else b""
+        begin = first if run.differ else 0
+        prefix = exchange_in(run.publishes[begin]) if run.differ else b""
         key_at = 2 + len(prefix)
-        for at in range(first, len(run.bodies)):
+        for at in range(begin, len(run.bodies)):
             if run.publishes[at] is not publish:
                 publish = run.publishes[at]
                 size = len(publish)

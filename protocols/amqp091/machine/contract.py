@@ -93,8 +93,9 @@ class Handler(ABC):
 class Run:
     """A run is the whole messages of one channel that came in one read, in order, each with a body in one frame.
 
-    `publishes`, `properties` and `bodies` have an entry for each message, as `Traffic.on_publish` gets them. A publish
-    or properties that a message repeats are the same object.
+    `bodies` has an entry for each message. So have `publishes` and `properties`, if messages `differ` in more than
+    their bodies; else these have one entry for all. Each is what `Traffic.on_publish` gets; what a message repeats is
+    the same object.
     """
 
     __slots__ = ("bodies", "differ", "properties", "publishes")
@@ -110,6 +111,9 @@ class Run:
     def octets(self, first: int) -> int:
         """Return the bytes that the messages from number `first` on have had on the wire."""
         octets = CONTENT_AROUND * (len(self.bodies) - first)
+        if not self.differ:
+            alike = len(self.publishes[0]) + len(self.properties[0])
+            return octets + sum([alike + len(body) for body in self.bodies[first:]])
         for publish, properties, body in zip(
             self.publishes[first:], self.properties[first:], self.bodies[first:], strict=True
         ):

@@ -294,11 +294,10 @@ class Reader(ConnectionMachine):
                 taken += more
                 if taken == size or self.halted:
                     break
+            at = taken if run.differ else 0
             taken += 1
             try:
-                self.traffic.on_publish(
-                    number, run.publishes[taken - 1], run.properties[taken - 1], run.bodies[taken - 1]
-                )
+                self.traffic.on_publish(number, run.publishes[at], run.properties[at], run.bodies[taken - 1])
             except AmqpError as error:
                 self._refuse(number, error, BASIC_PUBLISH)
         if together:
@@ -455,8 +454,7 @@ class Reader(ConnectionMachine):
                 break
             bodies.append(data[body_at:body_end])
             start = body_end + 1
-        count = len(bodies)
-        return Run([channel.publish] * count, [channel.repeated] * count, bodies, differ=False), int(start)
+        return Run([channel.publish], [channel.repeated], bodies, differ=False), int(start)
 
 
 def single_acks(data: bytes, at: int) -> tuple[list[int], int]:
