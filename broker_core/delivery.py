@@ -9,8 +9,8 @@ the consumer and one on the window that consumers of a channel may share.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from mypy_extensions import mypyc_attr
 
@@ -25,8 +25,19 @@ if TYPE_CHECKING:
     from leveret.selectors.parser import Selector
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
-NOTHING_UNANSWERED: Final[Mapping[int, object]] = {}
 FIRST: Final = 1 << 62  # the priority of browsers: they should see a message before another takes it
+
+
+class Held(Protocol):
+    """A table of what a client has to answer, such as a dict."""
+
+    def __len__(self) -> int: ...
+
+    def values(self) -> Iterable[object]:
+        """Return the entries in the order in which the client got them; `reversed` can walk over them."""
+
+
+NOTHING_UNANSWERED: Final[Held] = dict[int, object]()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
@@ -243,8 +254,8 @@ class Consumer(ABC):
         """Return what operators see of this consumer."""
         return ConsumerFacts()
 
-    def unanswered(self) -> Mapping[int, object]:
-        """Return what the client has to answer, by tags or ids: deliveries to this consumer, and to others with it.
+    def unanswered(self) -> Held:
+        """Return what the client has to answer: deliveries to this consumer, and to others with it.
 
         Some of the values may be other things. To be overridden where a client decides how much it takes.
         """

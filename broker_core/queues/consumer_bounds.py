@@ -15,7 +15,7 @@ nothing more until it has answered some.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Reversible
+from collections.abc import Iterable, Reversible
 from typing import TYPE_CHECKING, Final, cast
 
 from leveret.alarms import MIB
@@ -25,12 +25,12 @@ from leveret.queues import absent
 from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from leveret.delivery import Consumer
+    from leveret.delivery import Consumer, Held
     from leveret.queues.queue import Queue
 
 log: Final = logging.getLogger("leveret.broker")
 
-UNANSWERED: Final = 450  # bytes of an unanswered message besides its body
+UNANSWERED: Final = 370  # bytes of an unanswered message besides its body
 SPARED: Final = 200  # of them, where the message is on disk only
 PILE: Final = 256  # unanswered messages of one client, up to which they stay in memory
 ALREADY: Final = 256  # that are on disk only, in a row: those before them are, too
@@ -178,7 +178,7 @@ def held_by(consumers: Iterable[Consumer]) -> dict[Consumer, int]:
     return octets
 
 
-def piles_of(consumers: Iterable[Consumer]) -> Iterable[Mapping[int, object]]:
+def piles_of(consumers: Iterable[Consumer]) -> Iterable[Held]:
     """Return the unanswered deliveries of these consumers, those of one channel, link or session once."""
     piles = [consumer.unanswered() for consumer in consumers]
     return {id(pile): pile for pile in piles}.values()

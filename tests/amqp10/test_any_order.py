@@ -199,7 +199,9 @@ class Crowd:
         for session in connection.sessions.values():
             outgoing = [link for link in session.links.values() if isinstance(link, OutgoingLink)]
             incoming = [link for link in session.links.values() if isinstance(link, IncomingLink)]
-            assert session.sending.unsettled == {each: link for link in outgoing for each in link.unsettled}
+            assert dict(session.sending.unsettled.items()) == {
+                each: link for link in outgoing for each in link.unsettled
+            }
             assert all(link.credit >= 0 and not link.ended for link in session.links.values())
             assert all(link.unanswered >= 0 for link in incoming)
             assert len(session.detaching) + len(session.links) <= TUNING["handle_max"] + 1

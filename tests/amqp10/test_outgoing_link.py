@@ -134,7 +134,7 @@ def test_a_message_goes_out_in_one_frame_with_an_id_and_a_tag_of_ours() -> None:
     first = p.Transfer(handle=0, delivery_id=0, delivery_tag=bytes(4), message_format=0, settled=False)
     other = p.Transfer(handle=0, delivery_id=1, delivery_tag=b"\0\0\0\1", message_format=0, settled=True)
     assert peer.hears_all() == [(0, first, b"headbody"), (0, other, b"")]
-    assert peer.outgoing.unsettled == {0: "a"}
+    assert dict(peer.outgoing.unsettled.items()) == {0: "a"}
 
 
 def test_what_was_written_is_what_was_counted() -> None:

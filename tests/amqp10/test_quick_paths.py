@@ -268,11 +268,23 @@ def test_what_clients_send_all_the_time_is_not_decoded(code: int, count: int, fi
 
 
 @plain_only
-def test_a_transfer_that_goes_costs_one_call_of_ours_and_two_of_the_outbox() -> None:
+@pytest.mark.parametrize(("settled", "most"), [(True, 3), (False, 6)])
+def test_a_transfer_that_goes_alone_costs_a_call_two_of_the_outbox_and_three_to_be_noted(
+    settled: bool, most: int
+) -> None:
     peer = begun().says(receiver(), flow(0, MESSAGES))
-    send, pieces = peer.outgoing.send, [b"head", bytes(100)]
-    cost = sum((calls(partial(send, number, pieces, 104, False)) for number in range(MESSAGES)), Counter())
-    assert cost.total() == 3 * MESSAGES, cost
+    send, body = peer.outgoing.send_all, bytes(100)
+    each = [partial(send, [number], [b"head"], [b""], [body], settled) for number in range(MESSAGES)]
+    cost = sum((calls(one) for one in each), Counter())
+    assert cost.total() == most * MESSAGES, cost
+
+
+@plain_only
+def test_transfers_that_go_together_cost_no_more_calls_than_one() -> None:
+    peer = begun().says(receiver(), flow(0, MESSAGES))
+    tokens: list[object] = [*range(MESSAGES)]
+    columns = [b"head"] * MESSAGES, [b""] * MESSAGES, [bytes(100)] * MESSAGES
+    assert calls(partial(peer.outgoing.send_all, tokens, *columns, False)).total() == 6
 
 
 def test_a_disposition_of_a_hundred_deliveries_costs_a_call_for_all_of_them() -> None:

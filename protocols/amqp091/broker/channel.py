@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -30,6 +30,7 @@ from leveret.protocols.amqp091.broker.publishing import Publishing, name_of
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import Method
+from leveret.protocols.shared.machine.numbered_table import NumberedTable
 from leveret.queues.queue import Queue
 from leveret.queues.volatile import own_terms, reply_name
 from leveret.queues.work_queue import WorkQueue
@@ -48,7 +49,6 @@ class Channel:
     """The broker's side of an open channel."""
 
     __slots__ = (
-        "_oldest",
         "_tx_unsettled",
         "asked_to_flow",
         "broker",
@@ -94,7 +94,7 @@ class Channel:
         self.sharing = False  # whether there is such a limit
         self.global_qos = False  # whether the client has set `global` for it
         self.consumers: dict[str, ChannelConsumer] = {}
-        self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
+        self.unsettled: NumberedTable[Delivery] = NumberedTable()  # by delivery tag
         self.last_tag = 0
         self.current_queue = ""  # the last queue declared here
         # Tags of consumers that end while the queue's deletion is not answered.
@@ -117,7 +117,6 @@ class Channel:
         self.given_back = 0  # deliveries that were answered, but not accepted
         self.fetched = self.fetched_settled = 0  # basic.get: all deliveries, and those that need no answer
         self._tx_unsettled: dict[int, Delivery] = {}  # deliveries that were answered in the transaction
-        self._oldest = 1  # no tag below it is unsettled
 
     @property
     def answered_in_tx(self) -> int:
@@ -130,16 +129,15 @@ class Channel:
         if self.publishing.tx is not None:
             self._answer(tags, Delivery.accept)
             return
-        unsettled = self.unsettled
-        taken: list[Delivery] = []
-        unknown = -1
-        for tag in tags:
-            delivery = unsettled.pop(tag, None)
-            if delivery is not None:
-                taken.append(delivery)
-            elif not self._is_late(tag):
-                unknown = tag
+        taken = self.unsettled.take(tags)
+        done, unknown = len(taken), -1
+        while done < len(tags):
+            if not self._is_late(tags[done]):
+                unknown = tags[done]
                 break
+            more = self.unsettled.take(tags[done + 1 :])
+            taken += more
+            done += 1 + len(more)
         if self.sized:
             self.weigh(taken, -1)
         at, count = 0, len(taken)
@@ -160,7 +158,7 @@ class Channel:
         """Settle deliveries, in order of delivery (S106, S107)."""
         tx = self.publishing.tx
         for tag in tags:
-            delivery = self.unsettled.pop(tag, None)
+            delivery = self.unsettled.pop(tag)
             if delivery is None:
                 if not self._is_late(tag):
                     raise unknown_tag(tag)
@@ -178,12 +176,12 @@ class Channel:
         """
         if not multiple:
             return [tag]
-        if tag and tag not in self.unsettled and tag not in self.late.by_tag:
+        if tag and self.unsettled.get(tag) is None and tag not in self.late.by_tag:
             raise unknown_tag(tag)
         tag = tag or self.last_tag
         if self.late.by_tag:
             self._answered_late(tag, True)
-        return self._tags_up_to(tag)
+        return self.unsettled.up_to(tag)
 
     def _is_late(self, tag: int) -> bool:
         """Return whether the delivery with this tag was taken back for being late. Its answer has come now."""
@@ -198,17 +196,6 @@ class Channel:
             consumer.credit += 1
             consumer.window.credit += 1
             self._wake(consumer)
-
-    def _tags_up_to(self, tag: int) -> list[int]:
-        """Return the tags of unsettled deliveries up to this one, in order; the caller settles them.
-
-        A dict keeps the places of deleted entries and walks over them: settling a long backlog in small steps from its
-        front would cost a walk over the whole of it for each step.
-        """
-        start, self._oldest = self._oldest, max(self._oldest, tag + 1)
-        if tag - start < 4 * len(self.unsettled) + 1000:
-            return [each for each in range(start, tag + 1) if each in self.unsettled]
-        return list(takewhile(lambda each: each <= tag, self.unsettled))
 
     def _settle(self, delivery: Delivery, outcome: Callable[[Delivery], None]) -> None:
         consumer = delivery.consumer
@@ -284,16 +271,15 @@ class Channel:
         if not requeue:
             self._recover_to_consumers()
             return
-        for tag in self.tags(0, True):
-            self._settle(self.unsettled.pop(tag), Delivery.release)
+        for delivery in self.unsettled.take(self.tags(0, True)):
+            self._settle(delivery, Delivery.release)
 
     def _recover_to_consumers(self) -> None:
         """Send every unsettled delivery to its consumer again, as redelivered and with a new tag; requeue those whose
         consumer has gone, or that were fetched (AMQP 0-9-1, basic.recover)."""
         if self.broker.compat.recover_to_consumer is RecoverToConsumer.REFUSE:
             raise Unsupported("requeue=false")
-        for tag in self.tags(0, True):
-            delivery = self.unsettled.pop(tag)
+        for delivery in self.unsettled.take(self.tags(0, True)):
             consumer = delivery.consumer
             if isinstance(consumer, ChannelConsumer) and consumer.attached:
                 delivery.redelivered = True
@@ -436,7 +422,7 @@ class Channel:
         if self.sized:
             self.weigh(list(late.values()), -1)
         for tag, delivery in late.items():
-            del self.unsettled[tag]
+            self.unsettled.pop(tag)
             self.late.add(tag, delivery.consumer)
             delivery.queue.release(delivery)
             if self.sized:
@@ -444,9 +430,11 @@ class Channel:
 
     def cancel_late(self, consumer: ChannelConsumer) -> None:
         """End a consumer that has not answered in time: requeue its deliveries, and ignore its later answers (X028)."""
-        for tag in [tag for tag, delivery in self.unsettled.items() if delivery.consumer is consumer]:
-            self.late.add(tag, None)
-            self._settle(self.unsettled.pop(tag), Delivery.release)
+        for tag, delivery in self.unsettled.items():
+            if delivery.consumer is consumer:
+                self.unsettled.pop(tag)
+                self.late.add(tag, None)
+                self._settle(delivery, Delivery.release)
         consumer.queue.remove_consumer(consumer)
         self.consumer_cancelled(consumer)
 
@@ -477,7 +465,7 @@ class Channel:
         self.fetched += 1
         self.fetched_settled += method.no_ack
         if not method.no_ack:
-            self.unsettled[self.last_tag] = delivery
+            self.unsettled.add(self.last_tag, delivery)
             self.timeouts.watch(delivery)
         message = delivery.message
         properties, body = rendered(message, delivery.counted_attempts)
@@ -516,8 +504,7 @@ class Channel:
     def _restore_answered(self) -> None:
         """Restore the deliveries that were answered in the transaction as unsettled, in order of delivery (S124)."""
         if self._tx_unsettled:
-            self.unsettled = dict(sorted({**self.unsettled, **self._tx_unsettled}.items()))
-            self._oldest = 1
+            self.unsettled.put_back(self._tx_unsettled)
             for delivery in self._tx_unsettled.values():
                 self.timeouts.watch(delivery)
             self._tx_unsettled.clear()

@@ -7,11 +7,10 @@ as long as their sizes are the same, and a whole batch is joined once. A large b
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Held, Window
 from leveret.message import Message
 from leveret.observability.connection_stats import ConsumerFacts
 from leveret.protocols.amqp091.broker.encoding import ENCODING, cut, rendered
@@ -100,7 +99,7 @@ class ChannelConsumer(Consumer):
             tag=self.tag, connection=channel.client.name, channel=channel.number, prefetch=self.prefetch
         )
 
-    def unanswered(self) -> Mapping[int, object]:
+    def unanswered(self) -> Held:
         return self.channel.unsettled
 
     def room(self) -> int:
@@ -119,7 +118,7 @@ class ChannelConsumer(Consumer):
             channel.weigh(deliveries, 1)
         out = channel.outbox.open()
         tag = channel.last_tag
-        unsettled = None if self.settled else channel.unsettled
+        sent = deliveries
         pieces: list[bytes] = []  # to be joined; each message's last byte comes with the next message
         octets, head_of, head = 0, -1, b""
         for delivery in deliveries:
@@ -130,10 +129,9 @@ class ChannelConsumer(Consumer):
                     properties, body = rendered(message, delivery.counted_attempts)
                 except Exception:  # the fault of another protocol's encoding: deliver the others
                     self._refuse(delivery)
+                    sent = [each for each in sent if each is not delivery]
                     continue
             tag += 1
-            if unsettled is not None:
-                unsettled[tag] = delivery
             if (
                 message.key is not self._key
                 or message.exchange is not self._exchange
@@ -161,11 +159,13 @@ class ChannelConsumer(Consumer):
             pieces.append(self._after)
             pieces.append(body)
         octets += end_of(pieces, out)
-        if unsettled is None:
-            channel.delivered_settled += tag - channel.last_tag
+        if self.settled:
+            channel.delivered_settled += len(sent)
+        else:
+            channel.unsettled.add_all(channel.last_tag + 1, sent)
         channel.last_tag = self.last_tag = tag
         channel.outbox.wrote(octets)
-        if unsettled is not None:
+        if not self.settled:
             channel.timeouts.watch(deliveries[0])
 
     def _refuse(self, delivery: Delivery) -> None:

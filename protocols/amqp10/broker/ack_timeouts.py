@@ -17,6 +17,7 @@ from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, l
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.broker.link_consumer import LinkConsumer
+    from leveret.protocols.shared.machine.numbered_table import NumberedTable
 
 TAKEN_BACK: Final = p.Modified(delivery_failed=True)
 
@@ -40,7 +41,7 @@ class Timeouts(AckTimeouts):
             return
         link, session = consumer.link, consumer.session
         unsent = cast("list[Delivery]", list(link.unsent))
-        sent = cast("dict[int, Delivery]", link.unsettled)
+        sent = cast("NumberedTable[Delivery]", link.unsettled)
         free = session.transactions.not_held(list(sent.items()))
         late = {id: delivery for id, delivery in free if is_late(delivery, now)}
         stuck = next((delivery for delivery in unsent if is_late(delivery, now)), None)

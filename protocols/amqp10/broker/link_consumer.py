@@ -11,11 +11,11 @@ whatever the outcome of the deliveries.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from leveret.arguments.warnings import WARNINGS_MAX
-from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Held, Window
 from leveret.errors import AccessRefused, Failure
 from leveret.limits import QueueType
 from leveret.observability.connection_stats import ConsumerFacts
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 ONE: Final = 1  # byte of room: a single message is taken, however large
 ACTIVE: Final = "rabbitmq:active"  # a property of the link's state
 FAILED: Final = p.Modified(delivery_failed=True)
+SHOWN: Final = object()  # the token of a delivery that a browser has seen: it stays the queue's
 log: Final = logging.getLogger("leveret.amqp10")
 
 
@@ -250,7 +251,7 @@ class LinkConsumer(Consumer, Retiring):
         session = self.session
         return ConsumerFacts(tag=self.link.name, connection=session.client.name, channel=session.wire.channel)
 
-    def unanswered(self) -> Mapping[int, object]:
+    def unanswered(self) -> Held:
         return self.link.unsettled
 
     def room(self) -> int:
@@ -338,7 +339,7 @@ class LinkConsumer(Consumer, Retiring):
             if size > size_max:
                 self.cannot_send(delivery, size)
                 continue
-            tokens.append(delivery if keep else None)
+            tokens.append(delivery if keep else SHOWN)
             begins.append(begin)
             bares.append(middle)
             bodies.append(body)

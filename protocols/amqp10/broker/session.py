@@ -26,6 +26,7 @@ from leveret.protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwn
 from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
 from leveret.protocols.amqp10.machine.session import Session
+from leveret.protocols.shared.broker.ack_timeouts import tagged
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.broker.adapter import Adapter10
@@ -83,8 +84,7 @@ class ServedSession(SessionOwner):
     def unsettled(self, tag: int | None) -> Iterable[tuple[int, Delivery]]:
         """Return the deliveries that the peer has to answer, with their ids: all, or the one with the id `tag`."""
         by_id = self.wire.sending.unsettled
-        ids = [*by_id] if tag is None else [tag] if tag in by_id else []
-        tokens = ((id, by_id[id].unsettled.get(id)) for id in ids)
+        tokens = ((id, link.unsettled.get(id)) for id, link in tagged(by_id, tag))
         return ((id, token) for id, token in tokens if isinstance(token, Delivery))
 
     def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:

@@ -34,6 +34,7 @@ from leveret.protocols.amqp10.codec.wire import (
 )
 from leveret.protocols.amqp10.machine.contract import ENDED_OUTGOING, OutgoingOwner
 from leveret.protocols.amqp10.machine.link import Link, SourceLike, States, TargetLike, map_of
+from leveret.protocols.shared.machine.numbered_table import NumberedTable
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec.types import Value
@@ -74,7 +75,7 @@ class OutgoingLink(Link):
         # Whether the peer asked for settled messages.
         self.settled = self.snd_settle_mode == p.SENDER_SETTLE_MODE_SETTLED
         self.message_size_max = int(attach.max_message_size or 0)  # the peer's; 0 is no limit
-        self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
+        self.unsettled: NumberedTable[object] = NumberedTable()  # tokens by delivery id
         self.unsent: deque[object] = deque()  # the tokens of waiting messages that are sent unsettled
         self.waiting: Waiting | None = None  # the last item of the link in the backlog
         self.tag_prefix = b""  # of delivery tags; for the owner to set before it attaches
@@ -170,8 +171,8 @@ class OutgoingLink(Link):
         delivery_id = sending.next_delivery_id
         sending.next_delivery_id = delivery_id + 1 & MASK
         if not settled:
-            sending.unsettled[delivery_id] = self
-            self.unsettled[delivery_id] = token
+            sending.unsettled.add(delivery_id, self)
+            self.unsettled.add(delivery_id, token)
         head = self._head
         sending.window -= 1
         sending.next_outgoing_id = sending.next_outgoing_id + 1 & MASK
@@ -191,11 +192,11 @@ class OutgoingLink(Link):
         settled: bool,
     ) -> None:
         """Send messages as `send` would, each in three parts. The first is often that of the message before."""
-        sending, outbox = self._sending, self._outbox
-        unsettled, by_id, head = self.unsettled, sending.unsettled, self._head
+        sending, outbox, head = self._sending, self._outbox, self._head
         end = SETTLED_END if settled else UNSETTLED_END
         tag_begin = head.tag_begin
         written, last, close = 0, b"", end
+        first, noted = sending.next_delivery_id, 0  # the next delivery to note, by its id and its place
         out = outbox.open()
         for at, body in enumerate(bodies):
             begin, bare = begins[at], bares[at]
@@ -203,16 +204,16 @@ class OutgoingLink(Link):
             if size > self._whole_max or sending.window < 1 or sending.backlog:
                 outbox.wrote(written)
                 written = 0
+                if not settled:
+                    self._note(first, tokens[noted:at])
                 self.send(tokens[at], [begin, bare, body], size, settled)
+                first, noted = sending.next_delivery_id, at + 1
                 out = outbox.open()
                 continue
             if begin is not last:
                 last, close = begin, end + begin
             delivery_id = sending.next_delivery_id
             sending.next_delivery_id = delivery_id + 1 & MASK
-            if not settled:
-                by_id[delivery_id] = self
-                unsettled[delivery_id] = tokens[at]
             sending.window -= 1
             sending.next_outgoing_id = sending.next_outgoing_id + 1 & MASK
             self.credit -= 1
@@ -231,7 +232,19 @@ class OutgoingLink(Link):
                 out.append(bare)
             out.append(body)
             written += size
+        if not settled:
+            self._note(first, tokens[noted:] if noted else tokens)
         outbox.wrote(written)
+
+    def _note(self, first: int, tokens: list[object]) -> None:
+        """Note deliveries that were sent unsettled, with the ids from `first` on."""
+        before_wrap = MASK + 1 - first
+        if len(tokens) > before_wrap:
+            self._note(first, tokens[:before_wrap])
+            first, tokens = 0, tokens[before_wrap:]
+        if tokens:
+            self._sending.unsettled.add_all(first, [self] * len(tokens))
+            self.unsettled.add_all(first, tokens)
 
     def resume(
         self, token: object, tag: bytes, pieces: list[bytes], size: int, settled: bool, aborted: bool = False
@@ -271,39 +284,29 @@ class OutgoingLink(Link):
         delivery_id = sending.next_delivery_id
         sending.next_delivery_id = delivery_id + 1 & MASK
         if not settled:
-            sending.unsettled[delivery_id] = self
-            self.unsettled[delivery_id] = self.unsent.popleft()
+            sending.unsettled.add(delivery_id, self)
+            self.unsettled.add(delivery_id, self.unsent.popleft())
         return delivery_id
 
     def take_outcomes(self, ids: Sequence[int], state: p.DeliveryState | None, settled: bool) -> None:
         """Pass the peer's state of unsettled deliveries of this link to the owner. Raises no AmqpError."""
         if settled:
-            tokens = [self.unsettled.pop(each) for each in ids]
-            unsettled = self._sending.unsettled
-            for each in ids:
-                del unsettled[each]
+            tokens = self.unsettled.take(ids)
+            self._sending.unsettled.take(ids)
             if self.tags:
                 self._forget_tags(ids)
         else:
-            tokens = [self.unsettled[each] for each in ids]
+            tokens = [self.unsettled.get(each) for each in ids]
         try:
             self.owner.on_outcomes(ids, tokens, state, settled)
         except AmqpError as error:
             self.fail(error)
 
-    def is_all(self, first: int, last: int) -> bool:
-        """Return whether every delivery from `first` to `last` is one of this link's, and unsettled."""
-        unsettled = self.unsettled
-        for each in range(first, last + 1):
-            if each not in unsettled:
-                return False
-        return first <= last
-
     def settle(self, ids: Sequence[int], state: p.DeliveryState | None = None) -> None:
         """Settle deliveries that the peer left unsettled; the next flush sends that. Ended ones are ignored."""
         for each in ids:
-            if not self.ended and each in self.unsettled:
-                del self.unsettled[each], self._sending.unsettled[each]
+            if not self.ended and self.unsettled.pop(each) is not None:
+                self._sending.unsettled.pop(each)
                 self.session.answer(p.ROLE_SENDER, each, True, state)
         if self.tags:
             self._forget_tags(ids)
@@ -372,7 +375,7 @@ class Tagged(Waiting):
         delivery_id = self.link.next_id(self.settled)
         if not self.settled:
             self.link.tags[delivery_id] = self.tag
-            del self.link.unsent_tags[self.link.unsettled[delivery_id]]
+            del self.link.unsent_tags[self.link.unsettled.get(delivery_id)]
         transfer = p.Transfer(
             handle=self.link.handle,
             delivery_id=delivery_id,
@@ -400,7 +403,7 @@ class Sending:
         self.next_delivery_id = 0
         self.window = window  # transfers that we may send
         self.backlog: deque[Waiting] = deque()
-        self.unsettled: dict[int, OutgoingLink] = {}  # by delivery id, in the order of sending
+        self.unsettled: NumberedTable[OutgoingLink] = NumberedTable()  # by delivery id
 
     def room(self) -> int:
         """Return how many transfers the peer accepts now."""
@@ -473,7 +476,7 @@ class Sending:
         count = range_size(first, last)
         if settled and count <= min(len(unsettled), RANGE_MAX):
             link = unsettled.get(first)
-            if link is not None and link.is_all(first, last):
+            if link is not None and link.unsettled.has_all(first, last):
                 link.take_outcomes(range(first, last + 1), state, True)
                 return
         if not settled and state is None:
@@ -484,22 +487,20 @@ class Sending:
             ids = [each & MASK for each in range(first, first + count) if each & MASK in unsettled]
         else:
             ids = [each for each in unsettled if each - first & MASK < count]
-        links = dict.fromkeys([unsettled[each] for each in ids])
-        if len(links) == 1:
-            next(iter(links)).take_outcomes(ids, state, settled)
-            return
-        by_link: dict[OutgoingLink, list[int]] = {link: [] for link in links}
+        by_link: dict[OutgoingLink, list[int]] = {}
         for each in ids:
-            by_link[unsettled[each]].append(each)
+            link = unsettled.get(each)
+            if link is not None:
+                by_link.setdefault(link, []).append(each)
         for link, of_link in by_link.items():
             # The owner of one link may end deliveries of the next.
-            if left := [each for each in of_link if each in unsettled]:
+            if left := of_link if len(by_link) == 1 else [each for each in of_link if each in unsettled]:
                 link.take_outcomes(left, state, settled)
 
     def forget(self, link: OutgoingLink) -> None:
         """Drop the waiting messages and unsettled deliveries of a link that ends."""
         for each in link.unsettled:
-            self.unsettled.pop(each, None)
+            self.unsettled.pop(each)
         if link.waiting is not None:
             self.backlog = deque(each for each in self.backlog if each.link is not link)
 

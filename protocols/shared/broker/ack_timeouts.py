@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol, TypeVar
 
 from mypy_extensions import mypyc_attr
 
 from leveret.clock import Timer, Timers
 from leveret.delivery import Consumer, Delivery
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 # The least time between checks of one watch, each of which walks over all that is unanswered.
 CHECK_S: Final = 1.0
@@ -70,11 +73,20 @@ class AckTimeouts(ABC):
         self.check(now)
 
 
-def tagged(held: Mapping[int, Delivery], tag: int | None) -> Iterable[tuple[int, Delivery]]:
-    """Return the delivery with this tag or id, if it is held; without one, all. See `FrontEnd.unsettled`."""
+class Tagged(Protocol[T_co]):
+    """A table by tags or ids, such as a dict."""
+
+    def get(self, tag: int, /) -> T_co | None: ...
+
+    def items(self) -> Iterable[tuple[int, T_co]]: ...
+
+
+def tagged(held: Tagged[T], tag: int | None) -> Iterable[tuple[int, T]]:
+    """Return what is held under this tag or id, if it is; without one, all. See `FrontEnd.unsettled`."""
     if tag is None:
         return held.items()
-    return [(tag, held[tag])] if tag in held else ()
+    found = held.get(tag)
+    return () if found is None else [(tag, found)]
 
 
 def is_exclusive(delivery: Delivery) -> bool:
