@@ -30,6 +30,7 @@ from leveret.durable.block_cache import BlockCache, Readings
 from leveret.durable.chunk_state import ChunkState
 from leveret.durable.compaction import Compaction
 from leveret.durable.entry_reader import EntryReader
+from leveret.durable.one_by_one import OneByOne
 from leveret.durable.pending_commit import GatheringMoment, gathered, given_up, octets_of
 from leveret.durable.recovery import ALL_UP_TO, owners_of
 from leveret.durable.segment_log import SegmentLog
@@ -120,6 +121,7 @@ class Journal(EntryReader):
         self._flying_octets = 0
         self._gathered = 0  # bytes of the counted arrivals
         self._counted = 0  # number of them
+        self._one_by_one = OneByOne()
         self.stalled: str | None = None  # why commits wait, for something that may come back by itself
         self._short = False  # the last commit failed for lack of space, or the store is short of it
         self._look: Timer | None = None  # for room on the disk
@@ -217,6 +219,7 @@ class Journal(EntryReader):
                 self._waiting[publisher] = publisher.mark()
             else:
                 publisher.taken(publisher.mark())
+        self._one_by_one.batch_ends()
         if dirty or self._waiting:
             self._held = self._held or self.holds
             self._go_on()
@@ -254,7 +257,10 @@ class Journal(EntryReader):
             flying.append(closed)
             closed.waiting, self._waiting = self._waiting, {}
             if closed.commit or len(flying) > 1:
-                self.store.append(closed.commit)
+                alone = self._one_by_one.is_next(closed.waiting, closed.entries, self.broker.work)
+                if self.store.append(closed.commit, at_once=alone and len(flying) == 1):
+                    self._landed(closed.commit.number)
+                    self._compaction.look()
             else:  # all changes cancelled each other
                 self._vain = 0
                 self._landed(closed.commit.number)

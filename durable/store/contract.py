@@ -388,11 +388,14 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def append(self, commit: Commit) -> None:
+    def append(self, commit: Commit, at_once: bool = False) -> bool:
         """Write a commit, after those before it; at most `commits_max` are not reported yet.
 
         One that had no space may be given again, and then all after it are given again, too: none of them is written
         before it.
+
+        `at_once`: the caller has nothing else to do. Where that takes little time, the commit is written before this
+        returns: then True is returned, and the commit is durable and not reported.
         """
 
     @abstractmethod

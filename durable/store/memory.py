@@ -38,11 +38,12 @@ T = TypeVar("T")
 class MemoryStore(Store):
     """A store that keeps its chunks encoded, as they would be on disk. It has no threads."""
 
-    def __init__(self, held: bool = False) -> None:
-        """With `held`, a commit becomes durable only when a test calls `land`."""
+    def __init__(self, held: bool = False, prompt: bool = False) -> None:
+        """With `held`, a commit becomes durable only when a test calls `land`; with `prompt` at once, if it may."""
         self.was_clean = True
         self.damage: list[str] = []
         self.held = held
+        self.prompt = prompt
         self.damaged: set[int] = set()  # chunks that are reported as damaged; set by tests
         self.given: list[Commit] = []  # neither durable nor failed yet, in order
         self.content = MemoryContent()
@@ -83,14 +84,18 @@ class MemoryStore(Store):
         self._soon, self._durable, self._failed = soon, durable, failed
         self._started = True
 
-    def append(self, commit: Commit) -> None:
+    def append(self, commit: Commit, at_once: bool = False) -> bool:
         assert self._started, "a store takes commits once it is started"
         assert len(self.given) < self.commits_max, "the commits before have not been reported"
-        if self._ended:  # the failure was reported already
-            return
-        self.given.append(commit)
-        if not self.held:
-            self.land()
+        if not self._ended:  # else the failure was reported already
+            if at_once and self.prompt:
+                self.content.take(commit)
+                self._commits += 1
+                return True
+            self.given.append(commit)
+            if not self.held:
+                self.land()
+        return False
 
     @property
     def flying(self) -> Commit | None:

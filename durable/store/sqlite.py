@@ -300,8 +300,11 @@ class SqliteStore(Store):
     def is_short(self) -> bool:
         return self._files.is_short
 
-    def append(self, commit: Commit) -> None:
+    def append(self, commit: Commit, at_once: bool = False) -> bool:
+        if at_once and self._writer.has_written(commit):
+            return True
         self._writer.put(commit)
+        return False
 
     def reader(self) -> AbstractContextManager[Reader]:
         return self._slices.moment()

@@ -10,6 +10,9 @@ them leaves objects, new ones or removed ones, and nobody was told of either.
 Most commits go to the redo log instead (`redo_log.py`): one write, one sync. What is left of them after some MiB is
 written to messages.db in one transaction, and before anything else is: by then most of it has been consumed.
 
+A caller that waits for each of its commits, with nothing else to do, may write them to the redo log in its own thread,
+as long as the disk is quick: to wake this thread, and to be woken by it, takes as long as the sync.
+
 `housekeeping.py` keeps the databases small in between, and has a reserve where the disk has no room for a commit, which
 is then written once more.
 """
@@ -20,7 +23,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from queue import Empty
+from time import perf_counter
 from typing import Final
 
 import attrs
@@ -41,6 +44,7 @@ from leveret.durable.store.database import (
 )
 from leveret.durable.store.housekeeping import DRAIN_SHARE, Housekeeping
 from leveret.durable.store.logged_changes import LoggedChanges, define, put_aside
+from leveret.durable.store.pace import Pace
 from leveret.durable.store.redo_log import ReadLog, RedoLog, octets_of
 from leveret.durable.store.redo_policy import RedoPolicy
 from leveret.durable.store.segments import SegmentChange, Segments
@@ -86,6 +90,10 @@ class Writer(WriterThread):
         self._is_fenced = False  # each transaction checks that this node may still write
         # chunks whose merging was taken back: what is settled of them is not written
         self._apart: set[int] = set()
+        self._is_asleep = False  # this thread waits for a commit, and not for the time to maintain the files
+        self._wrote_at_once = False  # the caller wrote a commit, since this thread began to wait
+        self._pace = Pace()
+        self._given: Exception | None = None  # what went wrong when the caller tried to write the next commit
 
     # Called by the journal's thread.
 
@@ -156,6 +164,30 @@ class Writer(WriterThread):
             if not is_damage(error):
                 raise  # damage stays, and is found again at the next start
 
+    def has_written(self, commit: Commit) -> bool:
+        """Write a commit to the redo log in the calling thread, if that is quick; return whether it is durable now.
+
+        If it is not, it is to be `put`: then this is also where an error is reported. All commits before have been
+        reported as durable.
+        """
+        if not self._pace.is_quick or self._given is not None or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if self._is_asleep or self._apart or not self._redo.octets:
+                return False
+            made = [chunk.pack(entries) for entries in commit.chunks]
+            if not self._has_logged(commit, made, at_once=True):
+                return False
+            self._require_files()
+        except Exception as error:
+            self._given = error
+            return False
+        finally:
+            self._turn.release()
+        self._wrote_at_once = True
+        self.commits += 1
+        return True
+
     # In the calling thread, instead of `start`, `put` and `end`.
 
     def write_segments(self, commit: Commit) -> SegmentChange | None:
@@ -198,9 +230,13 @@ class Writer(WriterThread):
         """Return the next order; while there is none, maintain the files."""
         wait_s: float | None = IDLE_S
         while True:
-            try:
-                return self._orders.get(timeout=wait_s)
-            except Empty:
+            self._is_asleep = wait_s is None
+            if (order := self._wait(wait_s)) is not None:
+                return order
+            if self._wrote_at_once:
+                self._wrote_at_once = False
+                wait_s = IDLE_S
+            else:
                 wait_s = 0 if self.look_after() else IDLE_S if self._files.is_short else None
 
     def _keep(self, commit: Commit) -> None:
@@ -299,6 +335,9 @@ class Writer(WriterThread):
         for first in self._apart.intersection(commit.settled):
             del commit.settled[first]
         try:
+            if (given := self._given) is not None:
+                self._given = None
+                raise given
             if commit is self._removing:
                 made, change = [], self._removing_change
             else:
@@ -317,18 +356,25 @@ class Writer(WriterThread):
 
     # Redo log.
 
-    def _has_logged(self, commit: Commit, made: list[Chunk]) -> bool:
-        """Write a commit to the redo log, if it is one for that. Raises OSError, sqlite3.Error, StoreError."""
+    def _has_logged(self, commit: Commit, made: list[Chunk], at_once: bool = False) -> bool:
+        """Write a commit to the redo log, if it is one for that; `at_once`, if that is all there is to write.
+
+        Raises OSError, sqlite3.Error, StoreError.
+        """
         if not self._policy.suits(commit) or self._files.is_short or self._files.is_narrow:
             return False
         octets = octets_of(commit, made)
         if not (self._files.fits(self.logged.octets + octets) and self._policy.is_worth_it(octets)):
             return False
         if self._redo.is_over or self._policy.is_full(self._redo.octets + octets, self.logged):
+            if at_once:
+                return False
             self._write_logged()
         if not self._redo.octets:
             self._begin_round()
+        began = perf_counter()
         self._redo.append(commit, made)
+        self._pace.took(perf_counter() - began, by_caller=at_once)
         self._check_claim()
         self.logged.add(commit, made)
         self._files.wrote_redo_log(octets)

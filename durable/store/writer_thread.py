@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from queue import SimpleQueue
-from threading import Thread
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 
 from leveret.durable.store.contract import Commit, StoreError
 
@@ -31,6 +32,9 @@ class WriterThread(ABC):
         self._orders: SimpleQueue[Commit | End] = SimpleQueue()
         self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
         self._failed: StoreError | None = None
+        # Held by the thread that writes: this one, unless it waits for an order.
+        self._turn = Lock()
+        self._turn.acquire()
         self.commits = 0
 
     # Called by the journal's thread.
@@ -60,6 +64,18 @@ class WriterThread(ABC):
             return
         if order.last is not None:
             self._finish(order.last)
+
+    def _wait(self, wait_s: float | None) -> Commit | End | None:
+        """Wait for an order, and let the journal's thread write meanwhile. None: there was none."""
+        self._turn.release()
+        try:
+            with suppress(Empty):
+                return self._orders.get(timeout=wait_s)
+        finally:
+            self._turn.acquire()
+        with suppress(Empty):
+            return self._orders.get_nowait()  # it may have come in this moment
+        return None
 
     def _begin(self) -> None:
         """Called once, before the first order. Raises StoreError."""

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from leveret.broker import Publisher
 from leveret.durable import chunks, compaction, recovery
 from leveret.durable.journal import LOW_ON_DISK, RETRY_S, Journal
-from leveret.durable.store.contract import NoSpaceError, StoreError
+from leveret.durable.one_by_one import BATCHES, FEW, ROW
+from leveret.durable.store.contract import Commit, NoSpaceError, StoreError
 from leveret.durable.store.memory import MemoryStore
 from leveret.message import Facts, Message
 from leveret.queues.queue import Queue
@@ -565,3 +566,113 @@ class Model:
         assert found == expected
         self.live = found
         self.on_disk = {name: list(bodies) for name, bodies in found.items()}
+
+
+# Commits that are written at once.
+
+
+class Prompt(MemoryStore):
+    """A store that notes of each commit whether it was to be written at once, and then does so."""
+
+    def __init__(self) -> None:
+        super().__init__(held=True, prompt=True)
+        self.asked: list[bool] = []
+
+    def append(self, commit: Commit, at_once: bool = False) -> bool:
+        assert not (at_once and self.given), "those before are durable"
+        self.asked.append(at_once)
+        return super().append(commit, at_once)
+
+
+def lone(count: int = ROW + 1) -> tuple[Kept, Told, Prompt]:
+    """A publisher that has waited for each of so many messages."""
+    store = Prompt()
+    kept = Kept(store, "q", "r")
+    publisher = Told(kept)
+    for _ in range(count):
+        step(publisher)
+    return kept, publisher, store
+
+
+def step(publisher: Told, count: int = 1) -> None:
+    """The publisher waits for some messages, in a batch of their own."""
+    publisher.kept.broker.tick()
+    for _ in range(count):
+        publisher.publish("q", b"x")
+    publisher.kept.land()
+    assert publisher.safe == publisher.published
+
+
+def test_a_publisher_that_waits_for_each_message_has_them_written_at_once_after_a_while() -> None:
+    kept, publisher, store = lone(ROW + 3)
+    assert store.asked == [False] * (ROW + 1) + [True] * 2
+    kept.broker.tick()
+    publisher.publish("q", b"y")
+    kept.settle()
+    assert publisher.safe == publisher.published, "it was told in the same batch"
+    assert (kept.said, store.given) == ([], [])
+    assert waiting(kept.crash().q["q"]).split() == ["x"] * (ROW + 3) + ["y"]
+
+
+def test_two_publishers_in_turns_do_not() -> None:
+    kept, one, store = lone(0)
+    other = Told(kept)
+    for _ in range(2 * ROW):
+        step(one)
+        step(other)
+    assert not any(store.asked)
+
+
+def test_two_publishers_of_one_commit_do_not() -> None:
+    kept, one, store = lone()
+    other = Told(kept)
+    kept.broker.tick()
+    one.publish("q", b"x")
+    step(other)
+    assert store.asked[-1] is False
+
+
+def test_many_messages_do_not() -> None:
+    _, publisher, store = lone()
+    step(publisher, FEW)
+    assert store.asked[-1] is True
+    step(publisher, FEW + 1)
+    assert store.asked[-1] is False
+    step(publisher)
+    assert store.asked[-1] is False, "and it begins anew"
+
+
+def test_nobody_waits_for_the_disk_in_vain_while_others_have_much_to_do() -> None:
+    kept, publisher, store = lone()
+    for _ in range(BATCHES):
+        kept.settle()
+    step(publisher)
+    assert store.asked[-1] is False
+    kept, publisher, store = lone()
+    kept.broker.tick()
+    kept.broker.work = FEW + 1
+    publisher.publish("q", b"x")
+    kept.land()
+    assert store.asked[-1] is False
+
+
+def test_commits_that_no_publisher_waits_for_change_nothing() -> None:
+    kept, publisher, store = lone()
+    kept.q["q"].purge()
+    kept.land()
+    assert store.asked[-1] is False
+    step(publisher)
+    assert store.asked[-1] is True
+
+
+def test_a_commit_behind_another_is_written_when_that_is_durable() -> None:
+    kept, publisher, store = lone()
+    kept.q["q"].purge()
+    kept.settle()
+    assert store.flying is not None
+    kept.broker.tick()
+    publisher.publish("q", b"x")
+    kept.settle()
+    assert len(store.asked) == ROW + 2
+    kept.land()
+    assert publisher.safe == publisher.published

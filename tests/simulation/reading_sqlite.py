@@ -36,6 +36,7 @@ class ReadingSqlite(Reading):
 
     def _use(self, store: SqliteDisk) -> None:
         self.store = store
+        store.writes_at_once = False
         self._found = list(store.chunks())
         store.start(lambda told: told(), lambda number: self.landed(), self._fail)
         file = store._folder.messages

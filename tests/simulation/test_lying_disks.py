@@ -95,6 +95,7 @@ def run(seed: int, share: float) -> Outcome:
         disk = SimulatedDisk(root, random)
         with disk.installed():
             store = SqliteDisk(disk)
+            store.writes_at_once = False
             confirmed: list[int] = []
             store.start(lambda told: told(), confirmed.append, lambda error: None)
             disk.make_safe()

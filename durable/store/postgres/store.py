@@ -165,8 +165,9 @@ class PostgresStore(Store):
     def has_lost(self) -> bool:
         return self._writer.recent.missing > 0
 
-    def append(self, commit: Commit) -> None:
+    def append(self, commit: Commit, at_once: bool = False) -> bool:
         self._writer.put(commit)
+        return False
 
     def reader(self) -> AbstractContextManager[Reader]:
         return self._scratch.reader()

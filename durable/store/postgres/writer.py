@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty
-from threading import Event, Lock
+from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -149,9 +149,6 @@ class PostgresWriter(WriterThread):
         self._numbered_from = 1  # the first number of a commit of this epoch that was not told to be deleted
         self._refused = 0  # number of the commit that had no space: none is written before it; or 0
         self._wakeup = Wakeup()
-        # Held by the thread that encodes and sends: the writer's, unless it waits for an order.
-        self._turn = Lock()
-        self._turn.acquire()
         self._given = 0  # orders to write a commit
         self._obeyed = -1  # orders that the writer is done with; -1: it has not begun
         self._is_waiting = False  # for the database, so that the next commit can be encoded
@@ -241,18 +238,6 @@ class PostgresWriter(WriterThread):
             if boottime() - self.renewed_at >= BEAT_S:
                 self._beat()
                 self._look_after_reserve()
-
-    def _wait(self, wait_s: float) -> Commit | End | None:
-        """Wait for an order, and let the journal's thread encode and send meanwhile. None: there was none."""
-        self._turn.release()
-        try:
-            with suppress(Empty):
-                return self._orders.get(timeout=wait_s)
-        finally:
-            self._turn.acquire()
-        with suppress(Empty):
-            return self._orders.get_nowait()  # it may have been sent in this moment
-        return None
 
     def _keep(self, commit: Commit) -> None:
         """Write a commit, and report the outcome; not one that comes after one that had no space. Raises StoreError."""

@@ -88,9 +88,10 @@ class LeasedStore(MemoryStore):
         self.renewed_at = boottime()
         self._shared, self._epoch = shared, epoch
 
-    def append(self, commit: Commit) -> None:
+    def append(self, commit: Commit, at_once: bool = False) -> bool:
         self.given.append(commit)
         self.settle()
+        return False
 
     def settle(self) -> None:
         """Go on with the commit in flight, if the database is there; without one, beat."""
