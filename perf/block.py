@@ -20,6 +20,7 @@ import attrs
 LITTLE: Final = sys.byteorder == "little"
 HEAD: Final = 20  # bytes at the start of a body: time, publisher (4) and number, little endian
 STAMP: Final = 8  # bytes of the time, which comes first
+PACKET_IDS: Final = 0xFFFF  # packet identifiers of MQTT, from 1 on
 DIGITS: Final = "#" * 16  # where a message's number is written
 TRACE: Final = f"00-4bf92f3577b34da6{DIGITS}-00f067aa0ba902b7-01"  # as W3C's Trace Context has it
 APPLICATION_HEADERS: Final[tuple[tuple[str, str | int], ...]] = (  # of real messages
@@ -37,13 +38,15 @@ class Pattern:
     """The bytes of one message, and where numbers are written into them.
 
     `body_at` is where its body begins; -1 if nothing is written into it. `ids_at` are the places of its delivery id, 4
-    bytes, big endian; `digits_at` those of its number as 16 hexadecimal digits.
+    bytes, big endian; `digits_at` those of its number as 16 hexadecimal digits; `packet_id_at` is the place of its
+    packet identifier, 2 bytes, big endian, which is its number modulo 65535 and one more; -1: it has none.
     """
 
     octets: bytes
     body_at: int = -1
     ids_at: tuple[int, ...] = ()
     digits_at: tuple[int, ...] = ()
+    packet_id_at: int = -1
 
 
 def digits_at(octets: bytes) -> tuple[int, ...]:
@@ -100,6 +103,11 @@ class Block:
                     ids.byteswap()
                 for place in each.ids_at:
                     self._columns(at + place, ids.tobytes(), 4, len(mine))
+            if each.packet_id_at >= 0:
+                packet_ids = array("H", [number % PACKET_IDS + 1 for number in mine])
+                if LITTLE:
+                    packet_ids.byteswap()
+                self._columns(at + each.packet_id_at, packet_ids.tobytes(), 2, len(mine))
             if each.digits_at:
                 self._number([at + place for place in each.digits_at], mine)
         return self._view[self._at(skipped) : self._at(skipped + count)]

@@ -11,10 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from leveret.perf.drivers import DRIVERS
+
 if TYPE_CHECKING:
     from leveret.perf.plan import Sizes, Url
 
-TEXT: Final = "Load a broker over AMQP 0-9-1 or 1.0, and measure rates and latencies."
+TEXT: Final = "Load a broker over AMQP 0-9-1, AMQP 1.0 or MQTT, and measure rates and latencies."
 EXAMPLES: Final = """\
 examples:
   leveret perf                                                     as fast as it goes, until Ctrl-C
@@ -24,11 +26,14 @@ examples:
   leveret perf --publishers 100 --consumers 100 --queues 100 --processes 2
   leveret perf --exchange prices --type topic --keys 'eu.%d' --key-count 50 --bind 'eu.#'
   leveret perf --protocol 1.0 --confirms 1000 --prefetch 500 --ack-every 100
+  leveret perf --url mqtt://127.0.0.1 --confirms 1000 --prefetch 500 --ack-every 1
+  leveret perf --url mqtt://127.0.0.1 --keys devices/%d/out --key-count 1000 --bind 'devices/+/out' --consumers 10
   leveret perf --messages 100000 --verify                          was anything lost, doubled, or out of order?
   leveret perf --churn connections --rate 50 --time 10             how long does it take to connect?
 
 Each publisher and each consumer has a channel (in 1.0, a session) of its own. Publisher and consumer N have queue N, if
 there is one each; where there are more queues, each of them has several, and where there are fewer, they share them.
+In MQTT each is a client, and a queue's number is a topic to which its consumers subscribe.
 Queues that were not there are made, and deleted at the end. With --rate, the clock of a message starts when it was due.
 
 exit codes: 0 done, 1 refused, failed or (with --verify) not all right, 2 wrong usage, 3 not reached or not let in.
@@ -69,10 +74,15 @@ def _add_broker(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> 
         metavar="URL",
         type=_url,
         default=environ.get("LEVERET_AMQP_URL") or "amqp://guest:guest@127.0.0.1:5672/",
-        help="amqp[s]://USER:PASSWORD@HOST:PORT/VHOST (default: $LEVERET_AMQP_URL, else guest at this machine)",
+        help="amqp[s]:// or mqtt[s]://USER:PASSWORD@HOST:PORT/VHOST"
+        " (default: $LEVERET_AMQP_URL, else guest at this machine)",
     )
-    adding.add_argument("--protocol", choices=["0-9-1", "1.0"], default="0-9-1", help="default: %(default)s")
-    adding.add_argument("--ca-file", metavar="FILE", help="certificates to trust with amqps")
+    adding.add_argument(
+        "--protocol",
+        choices=[*DRIVERS],
+        help="mqtt is version 3.1.1 (default: that of the URL, 0-9-1 or mqtt)",
+    )
+    adding.add_argument("--ca-file", metavar="FILE", help="certificates to trust with amqps and mqtts")
     adding.add_argument("--insecure", action="store_true", help="trust any certificate")
 
 
@@ -139,6 +149,9 @@ def _add_topology(parser: argparse.ArgumentParser) -> None:
         help="address of a queue in 1.0 (default: /queues/%%s; RabbitMQ 3 wants /amq/queue/%%s)",
     )
     adding.add_argument(
+        "--share", metavar="NAME", default="", help="in MQTT: consumers share their subscription by this name"
+    )
+    adding.add_argument(
         "--predeclared", action="store_true", help="declare nothing: queues and exchange exist"
     )
     adding.add_argument(
@@ -194,6 +207,13 @@ def _add_messages(parser: argparse.ArgumentParser) -> None:
 
 def _add_acknowledging(parser: argparse.ArgumentParser) -> None:
     adding = parser.add_argument_group("acknowledging")
+    adding.add_argument(
+        "--qos",
+        type=int,
+        choices=[1, 2],
+        default=1,
+        help="in MQTT: of publishers with --confirms, consumers with --ack-every (default: 1; without these: 0)",
+    )
     adding.add_argument(
         "--confirms",
         metavar="WINDOW",

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from leveret.perf import report
-from leveret.perf.block import HEAD, STAMP
+from leveret.perf.block import HEAD, PACKET_IDS, STAMP
 from leveret.perf.conductor import Conductor, Second
+from leveret.perf.drivers import DRIVERS, name_for
 from leveret.perf.errors import PerfError
 from leveret.perf.plan import Plan
-from leveret.perf.topology import Topology
 from leveret.perf.workers import run
 
 
@@ -42,12 +42,12 @@ def _quiet(second: Second) -> None:
 def measure(plan: Plan, on_second: Callable[[Second], None] = _quiet) -> tuple[report.Told, int]:
     """Run a plan and return its report, and the exit code. Raises PerfError."""
     conductor = Conductor(plan, on_second)
-    topology = Topology(plan)
+    preparation = DRIVERS[plan.protocol].preparation(plan)
     try:
-        topology.declare()
+        preparation.declare()
         sights = run(plan, conductor)
     finally:
-        topology.remove()
+        preparation.remove()
     verdict = report.verdict(plan, conductor.outcome(), sights) if plan.verify else None
     told = report.told(plan, conductor.outcome(), verdict)
     return told, 1 if verdict is not None and any(verdict.values()) else 0
@@ -81,12 +81,17 @@ def plan_of(options: argparse.Namespace) -> Plan:
         raise PerfError("there is neither a publisher nor a consumer")
     if options.processes > options.publishers + options.consumers and not options.churn:
         raise PerfError("there are more processes than publishers and consumers")
+    protocol = options.protocol or name_for(options.url.scheme)
+    by_topic = DRIVERS[protocol].by_topic
+    if by_topic:
+        _check_topics(options)
     arguments = dict(options.argument)
     if options.queue_type:
         arguments["x-queue-type"] = options.queue_type
     return Plan(
         url=attrs.evolve(options.url, ca_file=options.ca_file, verify=not options.insecure),
-        protocol=options.protocol,
+        protocol=protocol,
+        by_topic=by_topic,
         publishers=options.publishers,
         consumers=options.consumers,
         per_connection=options.per_connection,
@@ -98,6 +103,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
         key_count=options.key_count,
         bind=options.bind or options.keys,
         address=options.address,
+        share=options.share,
+        qos=options.qos,
         arguments=arguments,
         predeclared=options.predeclared,
         delete=options.delete,
@@ -121,6 +128,20 @@ def plan_of(options: argparse.Namespace) -> Plan:
         drain_s=options.drain,
         processes=options.processes,
     )
+
+
+def _check_topics(options: argparse.Namespace) -> None:
+    """Raise PerfError for what MQTT has not."""
+    if options.exchange or options.argument or options.queue_type:
+        raise PerfError(
+            "MQTT has topics, and neither exchanges nor queues: --keys, --bind and --share name them"
+        )
+    if options.per_connection > 1:
+        raise PerfError("in MQTT each publisher and consumer has a connection: no --per-connection")
+    if options.real or options.mandatory or options.churn:
+        raise PerfError("--real, --mandatory and --churn are of AMQP")
+    if options.confirms > PACKET_IDS:
+        raise PerfError(f"in MQTT at most {PACKET_IDS} messages are unconfirmed")
 
 
 def _numbered(pattern: str, count: int) -> str:

@@ -138,10 +138,9 @@ class Conductor:
         if not plan.consumers or not plan.publishers:
             return True
         counts = self._counts()
-        queues = plan.queues if plan.exchange_type == "fanout" else 1
-        if plan.exchange and plan.exchange_type != "fanout":
+        if not plan.copies:
             return False
-        return counts["received"] >= (counts["sent"] - counts["refused"] - counts["returned"]) * queues
+        return counts["received"] >= (counts["sent"] - counts["refused"] - counts["returned"]) * plan.copies
 
     def outcome(self) -> Outcome:
         counts = self._counts()

@@ -47,8 +47,16 @@ class Run:
         self.count = count
         self.shape = shape
 
+    def first(self) -> int:
+        """Return the first byte, which all share."""
+        return self._octets[self._at]
+
     def channels(self) -> array[int]:
-        return self._numbers("H", self.shape.channel_at, 2, LITTLE)
+        return self.two_bytes(self.shape.channel_at)
+
+    def two_bytes(self, at: int) -> array[int]:
+        """Return the numbers of two bytes, big endian, at this place of each."""
+        return self._numbers("H", at, 2, LITTLE)
 
     def stamps(self) -> array[int] | None:
         """Return the times in the bodies, if these are long enough."""

@@ -12,7 +12,7 @@ import attrs
 
 from leveret.perf.block import HEAD, STAMP
 
-PORTS: Final = {"amqp": 5672, "amqps": 5671}
+PORTS: Final = {"amqp": 5672, "amqps": 5671, "mqtt": 1883, "mqtts": 8883}
 RANDOM_SIZES: Final = 64  # drawn from a range, and then repeated
 SEED: Final = 8
 
@@ -26,27 +26,29 @@ class Url:
     user: str
     password: str
     vhost: str
+    scheme: str = "amqp"
     tls: bool = False
     ca_file: str | None = None
     verify: bool = True
 
     @classmethod
     def read(cls, text: str) -> Url:
-        """Parse amqp[s]://user:password@host:port/vhost. Raises ValueError if the text is something else."""
+        """Parse amqp[s]:// or mqtt[s]://user:password@host:port/vhost. Raises ValueError for other text."""
         parts = urlsplit(text)
         if parts.scheme not in PORTS or not parts.hostname:
-            raise ValueError(f"{text!r} is not amqp://user:password@host:port/vhost")
+            raise ValueError(f"{text!r} is not amqp:// or mqtt://user:password@host:port/vhost")
         return cls(
             host=parts.hostname,
             port=parts.port or PORTS[parts.scheme],
             user=unquote(parts.username or "guest"),
             password=unquote(parts.password or "guest"),
             vhost=unquote(parts.path[1:]) or "/",
-            tls=parts.scheme == "amqps",
+            scheme=parts.scheme.removesuffix("s"),
+            tls=parts.scheme.endswith("s"),
         )
 
     def __str__(self) -> str:
-        return f"{'amqps' if self.tls else 'amqp'}://{self.user}@{self.host}:{self.port}"
+        return f"{self.scheme}{'s' if self.tls else ''}://{self.user}@{self.host}:{self.port}"
 
     def tls_context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self.ca_file)
@@ -82,6 +84,7 @@ class Plan:
 
     url: Url
     protocol: str = "0-9-1"
+    by_topic: bool = False  # clients see topics, and no queues: see `drivers`
     publishers: int = 1
     consumers: int = 1
     per_connection: int = 1  # publishers, or consumers, that share one
@@ -93,6 +96,8 @@ class Plan:
     key_count: int = 0  # 0: one for each queue
     bind: str = "perf-%d"
     address: str = "/queues/%s"  # of a queue, in 1.0
+    share: str = ""  # consumers share messages in a group of this name, in MQTT
+    qos: int = 1  # of what is confirmed and acknowledged, in MQTT
     arguments: Mapping[str, str | int | bool] = attrs.field(factory=dict)
     predeclared: bool = False
     delete: bool = False
@@ -127,12 +132,27 @@ class Plan:
 
     def keys_of(self, publisher: int) -> list[str]:
         """Return the routing keys of a publisher's messages, in turn."""
-        if not self.exchange:
+        if not (self.exchange or self.by_topic):
             return [self.queue(each) for each in self.queues_of(publisher, self.publishers)]
         count = self.key_count or self.queues
         if self.publishers >= count:
             return [numbered(self.keys, publisher % count)]
         return [numbered(self.keys, each) for each in range(publisher, count, self.publishers)]
+
+    def filter(self, number: int) -> str:
+        """Return what a queue is bound with, or a consumer subscribes to."""
+        return numbered(self.bind, number)
+
+    @property
+    def copies(self) -> int:
+        """Return how many times each message is delivered; 0 where that cannot be known."""
+        if not self.by_topic:
+            return 1 if not self.exchange else self.queues if self.exchange_type == "fanout" else 0
+        if self.bind != self.keys or self.key_count not in (0, self.queues):
+            return 0
+        if self.share or self.consumers <= self.queues:
+            return 1
+        return self.consumers if self.queues == 1 else 0
 
     @property
     def is_stream(self) -> bool:

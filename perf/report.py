@@ -62,7 +62,7 @@ def verdict(plan: Plan, outcome: Outcome, sights: Sequence[Sight]) -> dict[str, 
             accounts.setdefault(queue, Account()).add(packed)
     counts = outcome.counts
     lost = 0
-    if not plan.exchange or plan.exchange_type == "fanout":
+    if plan.copies:
         excused = counts["refused"] + counts["returned"]
         lost = sum(max(0, account.lost(sent) - excused) for account in accounts.values())
     return {

@@ -30,11 +30,11 @@ def body_of(plan: Plan, publisher: int, size: int) -> bytes:
 
 
 def subscription(plan: Plan, number: int, tally: Tally, seen: SeenBy) -> ConsumerEnd:
-    """Return a consumer of a queue. With the default exchange it does not matter which queue a message came from."""
+    """Return a consumer of a queue. If each message comes once, it does not matter which queue it came from."""
     queue = plan.queue(number)
     mine = SequenceCheck() if plan.verify else None
     if mine is not None:
-        seen.append((queue if plan.exchange else "", mine))
+        seen.append(("" if plan.copies == 1 and not plan.exchange else queue, mine))
     return ConsumerEnd(queue, tally, plan.ack_every, int(plan.think_s * 1e9), mine)
 
 

@@ -62,8 +62,7 @@ class Topology:
         if not exists:
             self._queues.append(queue)
         if plan.exchange:
-            key = plan.bind.replace("%d", str(number))
-            talk.call(m.QueueBind(queue, plan.exchange, key), m.QueueBindOk, channel)
+            talk.call(m.QueueBind(queue, plan.exchange, plan.filter(number)), m.QueueBindOk, channel)
         return channel
 
     def remove(self) -> None:
@@ -79,6 +78,10 @@ class Topology:
                 talk.call(m.ExchangeDelete(self._plan.exchange), m.ExchangeDeleteOk, channel)
         finally:
             talk.close()
+
+
+def preparation(plan: Plan) -> Topology:
+    return Topology(plan)
 
 
 def _exists(talk: Setup091, channel: int, asking: wire.Method) -> tuple[bool, int]:

@@ -7,14 +7,13 @@ import select
 import time
 from collections.abc import Callable
 from enum import Enum
-from types import ModuleType
 from typing import Final, cast
 
 import attrs
 
-from leveret.perf import amqp091, amqp10
 from leveret.perf.connection import Connection, Inbox
 from leveret.perf.dial import TIMEOUT_S
+from leveret.perf.drivers import DRIVERS
 from leveret.perf.ends import ConsumerEnd, Tally
 from leveret.perf.histogram import Histogram
 from leveret.perf.pace import SECOND
@@ -90,16 +89,16 @@ class Worker:
         publishing = [*_shares(plan.publishers, plan.per_connection)]
         mine = range(self._worker, len(shares) + len(publishing), plan.processes)
         block_max = min(BLOCK_MAX, BLOCKS_MAX * plan.processes // max(plan.publishers, 1))
-        speaks: ModuleType = amqp10 if plan.protocol == "1.0" else amqp091
+        ends = DRIVERS[plan.protocol].ends()
         for each in mine:
             if each < len(shares):
-                made: Connection = speaks.consuming(plan, shares[each], self._inbox, self._tally, self._seen)
+                made = ends.consuming(plan, shares[each], self._inbox, self._tally, self._seen)
                 self._hold(made)
                 self._wait_for(made)
         for each in mine:
             if each >= len(shares):
                 numbers = publishing[each - len(shares)]
-                made = speaks.publishing(plan, numbers, self._inbox, self._tally, block_max)
+                made = ends.publishing(plan, numbers, self._inbox, self._tally, block_max)
                 self._hold(made)
                 self._publishers[numbers[0]] = made
 

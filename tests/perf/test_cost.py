@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import attrs
 import pytest
 
 from leveret.perf.amqp091 import delivery_shape, publish_pattern
@@ -14,6 +15,7 @@ from leveret.perf.amqp10 import address_of, message_of, transfer_pattern
 from leveret.perf.block import Block
 from leveret.perf.deliveries import Run, Strides
 from leveret.perf.ends import ConsumerEnd, PublisherEnd, Tally, count_run
+from leveret.perf.mqtt import publish_pattern as mqtt_pattern
 from leveret.perf.plan import Plan, Url
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
@@ -42,6 +44,7 @@ def calls_of(work: Callable[[], object]) -> int:
 PATTERNS = {
     "0-9-1": publish_pattern(PLAN, 1, 0, "perf-0", 100, 131072),
     "1.0": transfer_pattern(PLAN, 0, message_of(PLAN, 0, address_of(PLAN, "perf-0"), 100), 100, 131072),
+    "mqtt": mqtt_pattern(attrs.evolve(PLAN, protocol="mqtt", by_topic=True), 0, "perf-0", 100),
 }
 
 
