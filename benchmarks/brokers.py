@@ -24,6 +24,9 @@ STOP_S = 300.0  # for it to end
 ROOT = Path(__file__).resolve().parents[1]
 TREE = Path(package.__file__).resolve().parents[1]  # what is measured, perhaps compiled
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # what Debian's script runs as a user of its own
+MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"  # not on the path of users
+AMQP_HELLO = b"AMQP\x00\x00\x09\x01"
+MQTT_HELLO = b"\x10\x13\0\x04MQTT\x04\x02\0\0\0\x07waiting"  # a CONNECT of 3.1.1
 SERVE = "import sys; from leveret.server.cli import main; sys.exit(main())"
 
 
@@ -91,15 +94,18 @@ def has_rabbitmq() -> bool:
 
 
 @contextlib.contextmanager
-def rabbitmq(*plugins: str) -> Iterator[Running]:
-    """Run the system's RabbitMQ, with its defaults except for the port, its folders and the plug-ins."""
+def rabbitmq(*plugins: str, settings: str = "") -> Iterator[Running]:
+    """Run the system's RabbitMQ, with its defaults except for the port, its folders, the plug-ins and the settings."""
     port = free_port()
     name = f"bench{port}@localhost"
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)  # the package's wrapper runs the server as a user of its own
         enabled = Path(folder, "enabled_plugins")
         enabled.write_text(f"[{','.join(plugins)}].")
+        configured = Path(folder, "rabbitmq.conf")
+        configured.write_text(settings)
         environment = {
+            "RABBITMQ_CONFIG_FILE": str(configured),
             "RABBITMQ_NODE_PORT": str(port),
             "RABBITMQ_NODENAME": name,
             "RABBITMQ_DIST_PORT": str(free_port()),
@@ -133,9 +139,30 @@ def lavinmq() -> Iterator[Running]:
             yield Running("LavinMQ", port, process)
 
 
+def has_mosquitto() -> bool:
+    return os.access(MOSQUITTO, os.X_OK)
+
+
+@contextlib.contextmanager
+def mosquitto(*settings: str) -> Iterator[Running]:
+    """Run the system's mosquitto, with its defaults except for the port, anonymous clients and the settings."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # a server that root starts is a user of its own
+        configured = Path(folder, "mosquitto.conf")
+        lines = (f"listener {port} 127.0.0.1", "allow_anonymous true", "log_dest none", *settings)
+        configured.write_text("\n".join(lines) + "\n")
+        with _process([MOSQUITTO, "-c", str(configured)], {}, port, hello=MQTT_HELLO) as process:
+            yield Running("mosquitto", port, process)
+
+
 @contextlib.contextmanager
 def _process(
-    command: list[str], environment: Mapping[str, str], port: int, user: str | None = None
+    command: list[str],
+    environment: Mapping[str, str],
+    port: int,
+    user: str | None = None,
+    hello: bytes = AMQP_HELLO,
 ) -> Iterator[int]:
     quiet = subprocess.DEVNULL
     # What is installed has its bytecode beside it.
@@ -144,20 +171,20 @@ def _process(
         command, env={**kept, **environment}, stdout=quiet, stderr=quiet, user=user, group=user
     )
     try:
-        wait_for(port)
+        wait_for(port, hello)
         yield started.pid
     finally:
         started.terminate()
         started.wait(STOP_S)
 
 
-def wait_for(port: int) -> None:
-    """Return once something answers an AMQP header on the port."""
+def wait_for(port: int, hello: bytes = AMQP_HELLO) -> None:
+    """Return once something answers these bytes on the port."""
     until = time.monotonic() + START_S
     while True:
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=5) as probe:
-                probe.sendall(b"AMQP\x00\x00\x09\x01")
+                probe.sendall(hello)
                 if probe.recv(8):
                     return
         except OSError:
