@@ -1,6 +1,7 @@
 """Run many clients at once, each of which sends everything in one go: they rest, come and go, or dawdle.
 
     python -m benchmarks.crowd rest PORT COUNT      connects, prints {"seconds": ...}, stays until standard input ends
+    python -m benchmarks.crowd devices PORT COUNT   the same over MQTT, each with a subscription of QoS 1
     python -m benchmarks.crowd churn PORT COUNT     connects COUNT times, a hundred clients at a time
     python -m benchmarks.crowd dawdle PORT COUNT    clients that never log in, reconnected when they are closed
 
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import resource
 import select
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import cycle
 from struct import pack
 
@@ -24,6 +26,7 @@ from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.types import Symbol
+from leveret.protocols.mqtt.codec import packets as mqtt
 
 AT_ONCE = 100
 QUIET_S = 10.0  # without a byte, a client gives up
@@ -102,13 +105,33 @@ def answered(client: socket.socket, until: bytes) -> None:
 LAST_WORDS = (b"\x00\x14\x00\x0b", b"\x00\x53\x11")  # channel.open-ok; begin
 
 
+def login_mqtt(number: int) -> bytes:
+    """Return what a device says: its CONNECT, and a SUBSCRIBE to a topic of its own."""
+    name = f"device-{os.getpid()}-{number}"
+    login = mqtt.Connect(mqtt.MQTT_311, name, user_name="guest", password=b"guest").encode()
+    asked = (mqtt.Subscription(f"devices/{number}/in", 1),)
+    return login + mqtt.Subscribe(1, asked).encode(mqtt.MQTT_311)
+
+
+SUBSCRIBED = mqtt.SubAck(1, (1,)).encode(mqtt.MQTT_311)
+
+
 def rest(port: int, count: int) -> None:
+    kinds = (number % len(AMQP) for number in range(count))
+    stay(port, ((AMQP[kind](False), LAST_WORDS[kind]) for kind in kinds))
+
+
+def devices(port: int, count: int) -> None:
+    stay(port, ((login_mqtt(number), SUBSCRIBED) for number in range(count)))
+
+
+def stay(port: int, clients: Iterable[tuple[bytes, bytes]]) -> None:
+    """Connect clients, each with what it says and the end of the broker's last answer, and wait for the end."""
     started = time.perf_counter()
     held = []
-    for number in range(count):
-        kind = number % len(AMQP)
-        client = connected(port, number, AMQP[kind](False))
-        answered(client, LAST_WORDS[kind])
+    for number, (said, until) in enumerate(clients):
+        client = connected(port, number, said)
+        answered(client, until)
         held.append(client)
     tell(seconds=time.perf_counter() - started)
     sys.stdin.read()
@@ -185,4 +208,4 @@ def all_descriptors() -> None:
 if __name__ == "__main__":
     all_descriptors()
     what, port, count = sys.argv[1:]
-    {"rest": rest, "churn": churn, "dawdle": dawdle}[what](int(port), int(count))
+    {"rest": rest, "devices": devices, "churn": churn, "dawdle": dawdle}[what](int(port), int(count))

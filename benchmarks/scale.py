@@ -9,6 +9,8 @@
 | queues | 100,000 durable queues imported by HTTP; how long clients wait meanwhile; a message's cost; a restart |
 | links | 65,535 links of an AMQP 1.0 session, and 65,535 channels of an AMQP 0-9-1 connection |
 | connections | 10,000 that rest |
+| devices | 10,000 clients of MQTT that rest, each with a subscription |
+| retained | 1,000,000 retained messages of MQTT; how long clients wait while one subscribes to all of them; a restart |
 | connects | 100,000, in three protocols and three manners |
 | messages | 3,000,000 durable ones, filled and drained, with the memory watermark at its default |
 
@@ -21,10 +23,12 @@ import argparse
 import http.client
 import json
 import os
+import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from struct import pack, unpack_from
@@ -32,11 +36,13 @@ from typing import Final
 
 from benchmarks import paging, proofs
 from benchmarks.brokers import Running, free_port, leveret, peak_kib, resident_kib
-from benchmarks.crowd import GUEST, LAST_WORDS, all_descriptors, connected, frame_10, login_10
+from benchmarks.crowd import GUEST, LAST_WORDS, all_descriptors, answered, connected, frame_10, login_10
 from benchmarks.flood import Wire, flood
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.mqtt.codec import packets as mqtt
+from leveret.protocols.mqtt.codec.reader import PublishRun, Reader
 from leveret.server.node.build_info import built
 
 QUEUES: Final = 100_000
@@ -44,12 +50,16 @@ LINKS: Final = 65_535
 CONNECTIONS: Final = 10_000
 CONNECTS: Final = 100_000
 MESSAGES: Final = 3_000_000
+RETAINED: Final = 1_000_000
 
 QUEUE_KIB_MAX: Final = 2.0  # of memory, each
 LINK_KIB_MAX: Final = 8.0
 DEARER_MAX: Final = 1.35  # processor time of a message, against that without queues or links
 WAIT_MS_MAX: Final = 500.0  # of a client meanwhile,
 CALM_TIMES: Final = 5.0  # or so many times what it waits anyway, on a machine that does other things
+DEVICE_KIB_MAX: Final = 16.0  # of memory, each client of MQTT with its session, queue and binding
+RETAINED_MAX: Final = 300.0  # bytes of memory, each besides its payload
+PAYLOAD: Final = 20  # bytes
 GROWN_KIB_MAX: Final = 32 * 1024  # that stay after 100,000 connects: the allocator's reserve is half of it
 WATERMARK: Final = 0.4  # of the memory, by default
 OVER_MAX: Final = 1.2  # times the watermark
@@ -253,6 +263,100 @@ def connections(bounds: Bounds, folder: Path, share: float) -> None:
     bounds.figure("descriptors left", left, "", 64)
 
 
+def devices(bounds: Bounds, folder: Path, share: float) -> None:
+    count = max(2, round(CONNECTIONS * share))
+    with mqtt_node(folder) as broker:
+        with proofs.crowd("devices", broker.port, 100) as warm:
+            warm()
+        before = resident_kib(broker.process)
+        with proofs.crowd("devices", broker.port, count) as one:
+            bounds.figure(f"{count:,} clients with a subscription", one()["seconds"], "s")
+            each = (resident_kib(broker.process) - before) / count
+            bounds.figure("a client", each, "KiB", DEVICE_KIB_MAX)
+            bounds.figure("at rest", 100 * at_rest(broker), "% of a core", AT_REST_MAX)
+
+
+@contextmanager
+def mqtt_node(folder: Path) -> Iterator[Running]:
+    """Start a node that serves 0-9-1 and MQTT on one port."""
+    port, config = free_port(), folder / "leveret.toml"
+    listener = f'[[listeners]]\naddress = "127.0.0.1:{port}"\nprotocols = ["amqp091", "mqtt"]\n'
+    config.write_text(f"{listener}[protocols.mqtt]\nretained_max = {2 * RETAINED}\n")
+    flags = ("--config", str(config), "--data", str(folder / "data"))
+    with leveret(*flags, configured_port=port) as running:
+        yield running
+
+
+def retained(bounds: Bounds, folder: Path, share: float) -> None:
+    count = max(1000, round(RETAINED * share))
+    with mqtt_node(folder) as broker:
+        retain(broker.port, range(count, count + 1000))
+        before = resident_kib(broker.process)
+        started = time.perf_counter()
+        retain(broker.port, range(count))
+        bounds.figure(f"{count:,} retained messages", time.perf_counter() - started, "s")
+        time.sleep(2.0)
+        each = (resident_kib(broker.process) - before) * 1024 / count - PAYLOAD
+        bounds.figure("one, besides its payload", each, "bytes", RETAINED_MAX)
+        calm = proofs.longest_wait(broker.port, lambda: time.sleep(3))
+        bounds.figure("longest wait of another client, at rest", calm, "ms")
+        for topic_filter, found in (("devices/+/nothing", 0), ("devices/+/out", count + 1000)):
+            came: list[int] = []
+            longest = proofs.longest_wait(
+                broker.port,
+                lambda asked=topic_filter, came=came, few=found: came.append(shown(broker.port, asked, few)),  # type: ignore[misc]
+            )
+            what = f"longest wait of another client while one subscribes to {topic_filter}"
+            bounds.figure(what, longest, "ms", patience_ms(calm))
+            bounds.figure("retained messages that it did not get", found - came[0], "")
+    started = time.perf_counter()
+    with mqtt_node(folder) as broker:
+        bounds.figure("started again with them", time.perf_counter() - started, "s")
+        each = resident_kib(broker.process) * 1024 / count
+        bounds.figure("all of the node's memory then, for each of them", each, "bytes")
+
+
+def retain(port: int, numbers: range) -> None:
+    """Retain a message for each of these devices, with QoS 1."""
+    client = device(port, "retains")
+    for batch in batches(len(numbers)):
+        packets = (
+            mqtt.Publish(f"devices/{numbers[at]}/out", b"x" * PAYLOAD, 1, True, packet_id=at % 1000 + 1)
+            for at in batch
+        )
+        client.sendall(b"".join(packet.encode(mqtt.MQTT_311) for packet in packets))
+        left = 4 * len(batch)  # bytes of PUBACKs
+        while left:
+            left -= len(client.recv(left))
+    client.close()
+
+
+def shown(port: int, topic_filter: str, most: int) -> int:
+    """Subscribe, and return how many messages came until there were `most`, or none came for two seconds."""
+    client = device(port, "shown")
+    client.sendall(mqtt.Subscribe(1, (mqtt.Subscription(topic_filter, 0),)).encode(mqtt.MQTT_311))
+    client.settimeout(2.0)
+    reader, came = Reader(from_client=False, version=mqtt.MQTT_311), 0
+    while came < most or not most:
+        try:
+            octets = client.recv(1 << 18)
+        except TimeoutError:
+            break
+        reader.push(octets)
+        while (taken := reader.take()) is not None:
+            came += len(taken.payloads) if isinstance(taken, PublishRun) else 0
+    client.close()
+    return came
+
+
+def device(port: int, name: str) -> socket.socket:
+    """Connect a client of MQTT 3.1.1."""
+    login = mqtt.Connect(mqtt.MQTT_311, name, user_name="guest", password=b"guest").encode()
+    client = connected(port, 0, login)
+    answered(client, mqtt.ConnAck().encode(mqtt.MQTT_311))
+    return client
+
+
 def connects(bounds: Bounds, folder: Path, share: float) -> None:
     found = proofs.churn(folder, max(20, round(CONNECTS * share)))
     bounds.figure("memory more than before", found["memory"][1] - found["memory"][0], "KiB", GROWN_KIB_MAX)
@@ -279,6 +383,8 @@ LINES: Final[dict[str, Callable[[Bounds, Path, float], None]]] = {
     "queues": queues,
     "links": links,
     "connections": connections,
+    "devices": devices,
+    "retained": retained,
     "connects": connects,
     "messages": messages,
 }

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from leveret.clock import LongWork
-from leveret.protocols.mqtt.broker.retained import retained_of
+from leveret.protocols.mqtt.broker import ordered_topics
+from leveret.protocols.mqtt.broker.ordered_topics import OrderedTopics
+from leveret.protocols.mqtt.broker.retained import PASSED_MAX, RetainedMessages, retained_of
 from leveret.protocols.mqtt.broker.topics import matches
 from leveret.protocols.mqtt.codec import reason_codes as r
 from tests.harness.bench import ClientBench, CoreBench, StoredBench
+from tests.harness.plain import plain_only
 from tests.mqtt.peer import Peer
 
 
@@ -150,6 +157,117 @@ def test_they_end_with_their_virtual_host() -> None:
     assert [key for key, _ in bench.store.objects() if "protocol-record" in key] == []
 
 
+MANY = 5000
+
+
+def many_retained() -> RetainedMessages:
+    retained = retained_of(CoreBench().host)
+    for number in range(MANY):
+        retained.retain(f"a/{number}/b", b"\0\0\0", b"x", None, MANY)
+    return retained
+
+
+def looked_at(retained: RetainedMessages, topic_filter: str) -> list[int]:
+    """How many topics each item of a search looked at."""
+    looks: list[int] = []
+    in_order = retained._in_order
+
+    def counted(start: str) -> Iterator[str]:
+        for topic in in_order(start):
+            looks[-1] += 1
+            yield topic
+
+    retained._in_order = counted  # type: ignore[method-assign]
+    found = retained.matching(topic_filter.split("/"))
+    looks.append(0)
+    while next(found, retained) is not retained:
+        looks.append(0)
+    return looks
+
+
+@plain_only
+@pytest.mark.parametrize("topic_filter", ["#", "+/+/b", "a/#", "+/4999/b", "+/+/c", "+/#", "a/+/+/#"])
+def test_each_step_of_a_wildcard_looks_at_few_topics_however_many_there_are(topic_filter: str) -> None:
+    looks = looked_at(many_retained(), topic_filter)
+    assert max(looks) <= PASSED_MAX
+    assert sum(looks) == MANY
+
+
+@plain_only
+def test_a_filter_looks_at_topics_that_begin_as_it_does_only() -> None:
+    assert sum(looked_at(many_retained(), "a/4999/+")) == 1
+    assert sum(looked_at(many_retained(), "a/4999/b")) == 0
+    assert sum(looked_at(many_retained(), "b/#")) == 0
+
+
+@pytest.mark.parametrize("topic_filter", ["#", "+/+/c"])
+def test_a_portion_ends_though_nothing_matches(topic_filter: str) -> None:
+    """What is looked at counts, not what is found."""
+    bench = ClientBench()
+    peer = Peer(bench).connect("me")
+    retained = retained_of(bench.host)
+    for number in range(MANY):
+        retained.retain(f"a/{number}/b", b"\0\0\0", b"old", None, MANY)
+    bench.broker.long_work = LongWork(bench.clock, bench.broker.timers, portion_s=-1)
+    reader = Peer(bench).connect("reader")
+    reader.subscribe(topic_filter)
+    assert len(reader.messages()) <= 50
+    assert peer.publish("c", b"x", qos=1) is not None
+    assert len(bench.broker.long_work._waiting) == 1
+
+
+class OrderedTopicsLikeASet(RuleBasedStateMachine):
+    """Topics in blocks, beside a set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topics = OrderedTopics()
+        self.known: set[str] = set()
+
+    @rule(names=st.lists(st.text("ab/", min_size=1, max_size=6), max_size=40))
+    def add(self, names: list[str]) -> None:
+        for name in names:
+            if name not in self.known:
+                self.topics.add(name)
+                self.known.add(name)
+
+    @rule(chance=st.randoms(use_true_random=False), count=st.integers(1, 30))
+    def remove(self, chance: Random, count: int) -> None:
+        for name in chance.sample(sorted(self.known), min(count, len(self.known))):
+            self.topics.remove(name)
+            self.known.remove(name)
+
+    @invariant()
+    def the_same_are_found_in_order(self) -> None:
+        for start in ("", "a", "a/b", "b"):
+            expected = [name for name in sorted(self.known) if name >= start]
+            found: list[str] = []
+            while some := self.topics.since(found[-1] + "\0" if found else start, 3):
+                assert len(some) <= 3
+                found += some
+            assert found == expected
+        assert all(0 < len(block) <= ordered_topics.BLOCK_MAX for block in self.topics._blocks)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_topics, "BLOCK_MAX", 4)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_ordered_topics_are_like_a_set() -> None:
+    run_state_machine_as_test(OrderedTopicsLikeASet, settings=settings(max_examples=30, deadline=None))
+
+
+def test_what_is_restored_shares_what_is_alike() -> None:
+    bench = StoredBench()
+    peer = Peer(bench).connect("me")
+    for number in range(3):
+        peer.publish(f"a/{number}", b"1", qos=1, retain=True)
+    first, *others = retained_of(bench.again().host)
+    assert all(each.octets is first.octets for each in others)
+
+
 LEVELS = st.sampled_from(["a", "b", "", "$x"])
 TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(bool)
 FILTERS = st.builds(
@@ -161,13 +279,13 @@ FILTERS = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(st.sets(TOPICS, max_size=8), FILTERS)
-def test_the_tree_finds_what_the_filter_matches(known: set[str], topic_filter: str) -> None:
+def test_what_a_filter_matches_is_found(known: set[str], topic_filter: str) -> None:
     retained = retained_of(CoreBench().host)
     for topic in known:
         retained.retain(topic, b"\0\0\0", b"x", None, 100)
     levels = topic_filter.split("/")
     expected = {topic for topic in known if matches(levels, topic.split("/"))}
-    assert {each.topic for each in retained.matching(levels)} == expected
+    assert {each.topic for each in retained.matching(levels) if each is not None} == expected
     for topic in known:
         assert retained.delete(topic)
     assert list(retained) == []

@@ -1,28 +1,34 @@
 """The retained messages of a virtual host: the last one of each topic, kept in the store, and found by filters.
 
-They stand in a tree of levels, so that a filter with wildcards looks only at topics that begin as it does. Each is a
-record of the protocol besides, from which it comes back at a start. An empty payload deletes (MQTT-3.3.1-6 and 7).
+Topics are in order, so that a filter with wildcards looks only at those that begin as it does, some at a time. Each
+message is a record of the protocol besides, from which it comes back at a start. An empty payload deletes
+(MQTT-3.3.1-6 and 7).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
 
 from leveret.clock import NEVER
 from leveret.guests import Guest
 from leveret.message import Facts, Message
 from leveret.protocols.mqtt.broker.encoding import ENCODING, QOS, RETAINED, with_flags
+from leveret.protocols.mqtt.broker.ordered_topics import OrderedTopics
 from leveret.protocols.mqtt.broker.records import RETAINED as RETAINED_MESSAGES
 from leveret.protocols.mqtt.broker.records import ProtocolRecord, erase, write
-from leveret.protocols.mqtt.broker.topics import ANY_LEVEL, REST, key_of
+from leveret.protocols.mqtt.broker.topics import ANY_LEVEL, REST, key_of, matches
 from leveret.protocols.mqtt.codec.errors import MqttError
 from leveret.protocols.mqtt.codec.reason_codes import QUOTA_EXCEEDED
 
 if TYPE_CHECKING:
     from leveret.values import Table
     from leveret.virtual_host import VirtualHost
+
+PASSED_MAX: Final = 32  # topics that a filter does not match, in 30 us
+AT_ONCE: Final = 64  # topics that are taken from the order
 
 
 class RetainedMessage:
@@ -37,35 +43,30 @@ class RetainedMessage:
         self.expires_at = expires_at  # seconds since 1970-01-01 UTC
 
 
-class Level:
-    """A level of the tree: what is below it, if there is anything, and the message of the topic that ends here."""
-
-    __slots__ = ("below", "message")
-
-    def __init__(self) -> None:
-        self.below: dict[str, Level] | None = None
-        self.message: RetainedMessage | None = None
-
-
 class RetainedMessages(Guest):
     """The retained messages of one virtual host."""
 
     def __init__(self, host: VirtualHost) -> None:
         self._host = host
-        self._root = Level()
-        self.count = 0
+        self._by_topic: dict[str, RetainedMessage] = {}
+        self._topics = OrderedTopics()
+        self._octets = b""  # of the last one that was restored: most are alike
+
+    @property
+    def count(self) -> int:
+        """The number of retained messages."""
+        return len(self._by_topic)
 
     def retain(self, topic: str, octets: bytes, payload: bytes, ttl_ms: int | None, count_max: int) -> None:
         """Put a message in place of the one that its topic had. Raises MqttError 0x97 if there are too many."""
-        level = self._level(topic)
-        if level.message is None:
-            if self.count >= count_max:
-                self._prune(topic)
-                raise MqttError(QUOTA_EXCEEDED, f"there are {self.count} retained messages already")
-            self.count += 1
+        before = self._by_topic.get(topic)
+        if before is not None:
+            topic = before.topic  # one object, which the order has, too
+        elif self.count >= count_max:
+            raise MqttError(QUOTA_EXCEEDED, f"there are {self.count} retained messages already")
         wall = self._host.broker.clock.wall()
         expires_at = NEVER if ttl_ms is None else wall + ttl_ms / 1000
-        level.message = RetainedMessage(topic, octets, payload, expires_at)
+        self._put(RetainedMessage(topic, octets, payload, expires_at))
         table: Table = {
             "topic": topic,
             "octets": octets,
@@ -82,18 +83,23 @@ class RetainedMessages(Guest):
             raise ValueError("topic, properties or payload are missing")
         expires_ms = table.get("expires_ms")
         expires_at = expires_ms / 1000 if isinstance(expires_ms, int) else NEVER
-        self._level(topic).message = RetainedMessage(topic, octets, payload, expires_at)
-        self.count += 1
+        if octets == self._octets:
+            octets = self._octets
+        self._octets = octets
+        self._put(RetainedMessage(topic, octets, payload, expires_at))
+
+    def _put(self, message: RetainedMessage) -> None:
+        topic = message.topic
+        if topic not in self._by_topic:
+            self._topics.add(topic)
+        self._by_topic[topic] = message
 
     def delete(self, topic: str) -> bool:
         """Delete the message of a topic; return whether there was one."""
-        level = self._find(topic)
-        if level is None or level.message is None:
+        if self._by_topic.pop(topic, None) is None:
             return False
+        self._topics.remove(topic)
         erase(self._host, RETAINED_MESSAGES, digest(topic))
-        level.message = None
-        self.count -= 1
-        self._prune(topic)
         return True
 
     def close(self) -> None:
@@ -102,28 +108,57 @@ class RetainedMessages(Guest):
             self.delete(each.topic)
 
     def __iter__(self) -> Iterator[RetainedMessage]:
-        """Return all of them, in any order."""
-        return (each.message for each in _all_below(self._root, False) if each.message is not None)
+        """Return all of them, in the order of their topics. Others may come and go meanwhile."""
+        for topic in self._in_order(""):
+            found = self._by_topic.get(topic)
+            if found is not None:
+                yield found
 
     def get(self, topic: str) -> RetainedMessage | None:
         """Return the message of a topic, if it has not expired."""
-        level = self._find(topic)
-        found = None if level is None else level.message
+        found = self._by_topic.get(topic)
         return None if found is None or self._is_over(found) else found
 
-    def matching(self, filter_levels: list[str]) -> Iterator[RetainedMessage]:
+    def matching(self, filter_levels: list[str]) -> Iterator[RetainedMessage | None]:
         """Return the messages whose topics a filter matches, one after the other; those that have expired are deleted.
 
-        Others may come and go meanwhile.
+        None stands for `PASSED_MAX` topics that it does not match, so that each item is little work. Others may come
+        and go meanwhile.
         """
-        for level in _matching(self._root, filter_levels, 0):
-            found = level.message
-            if found is None:
-                continue
-            if self._is_over(found):
-                self.delete(found.topic)
-            else:
-                yield found
+        passed = 0
+        for topic in self._candidates(filter_levels):
+            found = self._by_topic.get(topic)
+            if found is not None and matches(filter_levels, topic.split("/")):
+                if not self._is_over(found):
+                    yield found
+                    continue
+                self.delete(topic)
+            passed += 1
+            if passed % PASSED_MAX == 0:
+                yield None
+
+    def _candidates(self, filter_levels: list[str]) -> Iterator[str]:
+        """Return the topics that begin as a filter does, until its first wildcard."""
+        plain = list(takewhile(lambda level: level not in (ANY_LEVEL, REST), filter_levels))
+        start = "/".join(plain)
+        if len(plain) == len(filter_levels):
+            yield start
+            return
+        if plain:
+            if filter_levels[len(plain)] == REST:  # which the level above matches, too
+                yield start
+            start += "/"
+        yield from self._in_order(start)
+
+    def _in_order(self, start: str) -> Iterator[str]:
+        """Return the topics that begin with `start`, in their order."""
+        at = start
+        while topics := self._topics.since(at, AT_ONCE):
+            for topic in topics:
+                if not topic.startswith(start):
+                    return
+                yield topic
+            at = topics[-1] + "\0"  # no topic is between them
 
     def message_of(self, retained: RetainedMessage, exchange: str) -> Message:
         """Return a message for a new subscription, with what is left of its time to live."""
@@ -136,39 +171,6 @@ class RetainedMessages(Guest):
     def _is_over(self, retained: RetainedMessage) -> bool:
         return retained.expires_at <= self._host.broker.clock.wall()
 
-    def _level(self, topic: str) -> Level:
-        level = self._root
-        for name in topic.split("/"):
-            if level.below is None:
-                level.below = {}
-            below = level.below.get(name)
-            if below is None:
-                below = level.below[name] = Level()
-            level = below
-        return level
-
-    def _find(self, topic: str) -> Level | None:
-        level: Level | None = self._root
-        for name in topic.split("/"):
-            level = None if level is None or level.below is None else level.below.get(name)
-        return level
-
-    def _prune(self, topic: str) -> None:
-        """Remove the levels of a topic that lead nowhere now."""
-        path: list[tuple[Level, dict[str, Level], str]] = []
-        level = self._root
-        for name in topic.split("/"):
-            assert level.below is not None, "the topic is there"
-            path.append((level, level.below, name))
-            level = level.below[name]
-        for above, levels, name in reversed(path):
-            below = levels[name]
-            if below.below is not None or below.message is not None:
-                return
-            del levels[name]
-            if not levels:
-                above.below = None
-
 
 def retained_of(host: VirtualHost) -> RetainedMessages:
     """Return the retained messages of a virtual host."""
@@ -178,35 +180,3 @@ def retained_of(host: VirtualHost) -> RetainedMessages:
 def digest(topic: str) -> str:
     """Return the name of a topic's record, which is short, whatever the topic."""
     return blake2b(topic.encode(), digest_size=16).hexdigest()
-
-
-def _matching(level: Level, filter_levels: list[str], depth: int) -> Iterator[Level]:
-    if depth == len(filter_levels):
-        yield level
-        return
-    wanted, levels = filter_levels[depth], level.below
-    if wanted == REST:
-        yield from _all_below(level, depth == 0)
-    elif levels is None:
-        return
-    elif wanted == ANY_LEVEL:
-        found = list(levels.values())
-        if not depth:
-            found = [below for name, below in levels.items() if not name.startswith("$")]  # MQTT-4.7.2-1
-        for below in found:
-            yield from _matching(below, filter_levels, depth + 1)
-    elif wanted in levels:
-        yield from _matching(levels[wanted], filter_levels, depth + 1)
-
-
-def _all_below(top: Level, is_root: bool) -> Iterator[Level]:
-    """Return a level and all below it; of the root of a filter, without topics that begin with `$`."""
-    pending = [top]
-    while pending:
-        level = pending.pop()
-        if level.below is not None:
-            if level is top and is_root:
-                pending += [below for name, below in level.below.items() if not name.startswith("$")]
-            else:
-                pending += level.below.values()
-        yield level
