@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import ClassVar, Final
 
 import attrs
@@ -61,6 +62,40 @@ CLIENT_ID_MAX: Final = 255 - len(PREFIX) - len("qos0")  # bytes, as it is in the
 NEVER_EXPIRES: Final = 0xFFFF_FFFF
 
 
+class KnownSettings:
+    """The settings of MQTT in a configuration, read once: all connections of a node have one object."""
+
+    __slots__ = ("_config", "_settings")
+
+    def __init__(self) -> None:
+        self._config: Config | None = None
+        self._settings = MqttSettings()
+
+    def of(self, config: Config) -> MqttSettings:
+        """Return the settings, read again if this is another configuration than before. Raises as `of` there does."""
+        if config is not self._config:
+            self._settings = config.protocols.of(NAME, MqttSettings)
+            self._config = config
+        return self._settings
+
+
+KNOWN: Final = KnownSettings()
+
+
+@lru_cache(maxsize=1)
+def terms_of(settings: MqttSettings) -> Terms:
+    """Return the limits for a connection."""
+    return Terms(
+        packet_size_max=settings.packet_size_max,
+        connect_size_max=settings.connect_size_max,
+        connect_timeout_s=settings.connect_timeout_s,
+        keep_alive_max_s=settings.keep_alive_max_s,
+        receive_maximum=settings.receive_maximum,
+        in_flight_max=settings.in_flight_max,
+        topic_alias_max=settings.topic_alias_max,
+    )
+
+
 class AdapterMqtt(ServedConnection, Handler):
     """One connection."""
 
@@ -70,7 +105,7 @@ class AdapterMqtt(ServedConnection, Handler):
     wire: Connection
 
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
-        self.settings = config.protocols.of(NAME, MqttSettings)
+        self.settings = KNOWN.of(config)
         super().__init__(broker, config, outbox, peer, self.settings.mechanisms)
         self.answers = Answers(broker, outbox)
         self.session: Session | None = None
@@ -79,19 +114,7 @@ class AdapterMqtt(ServedConnection, Handler):
         self._connect: Connect | None = None  # until the client is in
         self._method = ""  # of an enhanced authentication
         self.confirmed = 0
-        self.wire = Connection(self, self._terms(), ServingWriter(outbox, broker, self), now)
-
-    def _terms(self) -> Terms:
-        settings = self.settings
-        return Terms(
-            packet_size_max=settings.packet_size_max,
-            connect_size_max=settings.connect_size_max,
-            connect_timeout_s=settings.connect_timeout_s,
-            keep_alive_max_s=settings.keep_alive_max_s,
-            receive_maximum=settings.receive_maximum,
-            in_flight_max=settings.in_flight_max,
-            topic_alias_max=settings.topic_alias_max,
-        )
+        self.wire = Connection(self, terms_of(self.settings), ServingWriter(outbox, broker, self), now)
 
     # The node's side.
 

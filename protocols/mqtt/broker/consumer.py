@@ -26,6 +26,7 @@ from leveret.protocols.mqtt.broker.encoding import (
     properties_of,
     publisher_of,
 )
+from leveret.protocols.mqtt.broker.subscriptions import Match
 from leveret.protocols.mqtt.broker.topics import can_be_topic, topic_of
 from leveret.protocols.mqtt.codec.packets import MQTT_5
 from leveret.protocols.mqtt.codec.properties import Properties, encode_properties
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.protocols.mqtt.broker.session import Session
-    from leveret.protocols.mqtt.broker.subscriptions import Group, Match
+    from leveret.protocols.mqtt.broker.subscriptions import Group
     from leveret.queues.queue import Queue
 
 log: Final = logging.getLogger("leveret.protocols")
 
 ONE: Final = 1  # byte of room: a single message is taken, however large
-FROM_ELSEWHERE_QOS: Final = 1  # of what reaches the queue by another way than a subscription
+ELSEWHERE: Final = Match(1, False, False, ())  # of what reaches the queue by another way than a subscription
 
 
 class Shown:
@@ -208,9 +209,7 @@ class QueueConsumer(Consumer):
             return self.group.only.match()
         match = self.group.match(found.topic)
         if match is None and message.exchange != self.session.exchange:
-            return (
-                self.session.elsewhere
-            )  # the queue was bound, or got it, by other means than a subscription
+            return ELSEWHERE  # the queue was bound, or got it, by other means than a subscription
         return match
 
     def _properties(self, delivery: Delivery, found: Shown, match: Match) -> Properties:

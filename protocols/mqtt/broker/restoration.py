@@ -87,7 +87,7 @@ def _restore_session(host: VirtualHost, record: ProtocolRecord) -> None:
         session.group_of[subscribed.topic_filter] = group
         if subscribed.share is not None:
             sessions_of(host).join(name, session)
-    session.received = noted.received
+    session.received = dict.fromkeys(sorted(noted.received))
     _restore_flights(host, session, noted)
     sessions_of(host).restore(session)
     if user is not None:

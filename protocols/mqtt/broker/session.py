@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 from leveret.delivery import Delivery, Window
 from leveret.errors import Failure
 from leveret.protocols.mqtt.broker import notes
-from leveret.protocols.mqtt.broker.consumer import FROM_ELSEWHERE_QOS, QueueConsumer, Sending
+from leveret.protocols.mqtt.broker.consumer import QueueConsumer, Sending
 from leveret.protocols.mqtt.broker.errors import code_of
 from leveret.protocols.mqtt.broker.registration import SHARED
 from leveret.protocols.mqtt.broker.retained import retained_of
-from leveret.protocols.mqtt.broker.subscriptions import Group, Match, Subscribed
+from leveret.protocols.mqtt.broker.subscriptions import Group, Subscribed
 from leveret.protocols.mqtt.broker.topics import fits
 from leveret.protocols.mqtt.broker.will import delay_of, publish_will, table_of
 from leveret.protocols.mqtt.codec import reason_codes as r
@@ -52,6 +52,40 @@ NAME_MAX: Final = 255  # bytes of a queue's name
 class Session:
     """One session. `lasts` says whether it outlives its connection."""
 
+    __slots__ = (
+        "_consumers",
+        "_expiry",
+        "_resend",
+        "_showing",
+        "_will_timer",
+        "_window",
+        "accepted",
+        "broker",
+        "client",
+        "client_id",
+        "client_octets",
+        "delivered",
+        "delivered_settled",
+        "ended",
+        "exchange",
+        "expiry_s",
+        "flights",
+        "group_of",
+        "groups",
+        "host",
+        "in_flight_max",
+        "lasts",
+        "left_ms",
+        "received",
+        "record",
+        "served",
+        "sessions",
+        "settings",
+        "user",
+        "version",
+        "will",
+    )
+
     def __init__(
         self, sessions: ClientSessions, client_id: str, user: str, settings: MqttSettings, expiry_s: int
     ) -> None:
@@ -65,11 +99,10 @@ class Session:
         self.exchange = settings.exchange
         self.expiry_s = expiry_s
         self.lasts = expiry_s > 0
-        self.elsewhere = Match(FROM_ELSEWHERE_QOS, False, False, ())
         self.groups: dict[str, Group] = {}  # by the name of the queue
         self.group_of: dict[str, Group] = {}  # by topic filter
         self.flights: Flights[Delivery | None] = Flights()
-        self.received: set[int] = set()  # packet identifiers of QoS 2 that wait for PUBREL
+        self.received: dict[int, None] = {}  # packet identifiers of QoS 2 that wait for PUBREL
         self.record: ProtocolRecord | None = None
         self.served: AdapterMqtt | None = None  # its connection
         self.client: Client | None = None  # that of the connection, or the last one's
@@ -506,7 +539,7 @@ class Session:
 
     def receive(self, packet_id: int) -> None:
         """Note that a message was published, until PUBREL comes."""
-        self.received.add(packet_id)
+        self.received[packet_id] = None
         if self.record is not None:
             self.record.note(notes.received(packet_id), 1)
 
@@ -514,7 +547,7 @@ class Session:
         """Take a PUBREL; return whether the identifier is known."""
         if packet_id not in self.received:
             return False
-        self.received.remove(packet_id)
+        del self.received[packet_id]
         if self.record is not None:
             self.record.unnote(notes.received(packet_id))
         return True
