@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.store")
 
-Found: TypeAlias = "tuple[int, str, Names, Json]"
-"""The place of a thing among those of its kind, its key, the names in it, and its record."""
+Found: TypeAlias = "tuple[int, str]"
+"""The place of a thing among those of its kind, and its key."""
 
 
 def restore(broker: Broker, journal: Journal, kinds: Kinds) -> None:
@@ -73,7 +73,7 @@ class Restoration:
         self.broker = broker
         self.journal = journal
         self._kinds = {kind.name: kind for kind in kinds}
-        self._texts: dict[str, str] = {}  # by key
+        self._texts: dict[str, str] = {}  # by key, until the thing is in place: there may be a million
         self._found: dict[str, list[Found]] = {name: [] for name in self._kinds}
 
     # For kinds.
@@ -118,14 +118,18 @@ class Restoration:
         if kind is None or len(names) != kind.length:
             raise Unreadable("no known kind of object has such a key")
         place = kind.found(self, tuple(names))
-        self._found[name].append((place, key, tuple(names), json_in(text)))
+        self._found[name].append((place, key))
 
     def put_in_place(self) -> None:
         for name, kind in self._kinds.items():
-            for _, key, names, record in sorted(self._found[name], key=itemgetter(0)):
-                self._try(kind, key, names, record)
+            for _, key in sorted(self._found.pop(name), key=itemgetter(0)):
+                try:
+                    self._put(kind, key, names_in(key)[1:], json_in(self._texts[key]))
+                except Unreadable as unreadable:
+                    self._pass_over(key, unreadable)
+                self._texts.pop(key, None)
 
-    def _try(self, kind: Kind[Any], key: str, names: Names, record: Json) -> None:
+    def _put(self, kind: Kind[Any], key: str, names: Names, record: Json) -> None:
         if kind.layered:
             self.catalogue.stored.add(key)
             if record is None:  # a default that has been deleted

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from uuid import UUID
+from weakref import WeakSet
 
 import pytest
 
 from leveret.client import Client
+from leveret.durable import restoration
 from leveret.durable.store import records
 from leveret.durable.store.typed_json import Unreadable
 from leveret.errors import PreconditionFailed
@@ -19,7 +21,7 @@ from leveret.queues.filtered import FilteredQueue
 from leveret.security.access import PasswordHash
 from leveret.security.users import User
 from leveret.selectors.parser import compile_selector
-from leveret.values import Float32, Int8, Int64, Table, Timestamp, UInt8
+from leveret.values import Float32, Int8, Int64, Json, Table, Timestamp, UInt8
 from leveret.virtual_host import PREDECLARED
 from tests.core.fakes import FakeConsumer, waiting
 from tests.durable.site import Site
@@ -47,6 +49,33 @@ def names(site: Site) -> tuple[list[str], list[str]]:
     """Exchanges that somebody has declared, and queues."""
     exchanges = site.host.exchanges.keys() - {"", *(name for name, _, _ in PREDECLARED)}
     return sorted(exchanges), sorted(site.host.queues)
+
+
+class Parsed(dict[str, Json]):
+    """A record that can be watched."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def test_a_start_holds_few_parsed_records_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be a million of them: retained messages of MQTT are records."""
+    alive: WeakSet[Parsed] = WeakSet()
+    most = 0
+
+    def watched(text: str) -> Json:
+        nonlocal most
+        found = records.json_in(text)
+        if isinstance(found, dict):
+            found = Parsed(found)
+            alive.add(found)
+            most = max(most, len(alive))
+        return found
+
+    for number in range(20):
+        site.queue(f"q{number}")
+    monkeypatch.setattr(restoration, "json_in", watched)
+    assert len(names(site.again())[1]) == 20
+    assert 0 < most <= 3
 
 
 # Exchanges and queues.
