@@ -11,14 +11,30 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from leveret.clock import LongWork
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Exchange
+from leveret.interceptors.chain import chain_of
+from leveret.interceptors.contract import Interceptor
+from leveret.message import Message
 from leveret.protocols.mqtt.broker import ordered_topics
 from leveret.protocols.mqtt.broker.ordered_topics import OrderedTopics
 from leveret.protocols.mqtt.broker.retained import PASSED_MAX, RetainedMessages, retained_of
 from leveret.protocols.mqtt.broker.topics import matches
 from leveret.protocols.mqtt.codec import reason_codes as r
+from leveret.protocols.mqtt.codec.packets import Will
+from leveret.values import Table
 from tests.harness.bench import ClientBench, CoreBench, StoredBench
 from tests.harness.plain import plain_only
 from tests.mqtt.peer import Peer
+
+
+class Never(Interceptor):
+    """Refuses each message."""
+
+    name = "x-never"
+
+    def incoming(self, message: Message, exchange: Exchange, now: float) -> Message:
+        raise PreconditionFailed("nothing passes")
 
 
 def topics(peer: Peer) -> set[str]:
@@ -114,6 +130,56 @@ def test_there_are_no_more_than_allowed() -> None:
     assert retained_of(bench.host).get("b") is None
 
 
+def full(bench: ClientBench) -> None:
+    """Have a queue refuse what is published to the topic `a`."""
+    queue = bench.host.declare_queue("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    bench.host.bind(bench.host.exchange("amq.topic"), queue, "a")
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("payload", [b"new", b""])
+def test_what_a_full_queue_refuses_changes_nothing(qos: int, payload: bytes) -> None:
+    bench = ClientBench()
+    peer = Peer(bench).connect("me")
+    peer.publish("a", b"old", qos=qos, retain=True)
+    full(bench)
+    answer = peer.publish("a", payload, qos=qos, retain=True)
+    assert answer is not None
+    assert answer.reason_code == r.QUOTA_EXCEEDED
+    found = retained_of(bench.host).get("a")
+    assert found is not None
+    assert found.payload == b"old"
+
+
+def test_a_full_queue_drops_only_its_copy_of_a_message_without_acknowledgement() -> None:
+    bench = ClientBench()
+    full(bench)
+    peer = Peer(bench).connect("me")
+    peer.publish("a", b"1", retain=True)
+    found = retained_of(bench.host).get("a")
+    assert found is not None
+    assert found.payload == b"1"
+    peer.publish("a", b"", retain=True)
+    assert retained_of(bench.host).count == 0
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_an_interceptor_refuses_is_not_retained(qos: int) -> None:
+    bench = ClientBench()
+    entry: tuple[str, Table] = ("x-never", {})
+    bench.broker.intercept(chain_of((entry,), {"x-never": Never}, "node", bench.broker.clock, 1.0))
+    Peer(bench).connect("me").publish("a", b"1", qos=qos, retain=True)
+    assert retained_of(bench.host).count == 0
+
+
+def test_a_will_that_is_refused_is_not_retained() -> None:
+    bench = ClientBench()
+    full(bench)
+    Peer(bench).connect("me", will=Will("a", b"gone", 1, True)).drop()
+    bench.settle()
+    assert retained_of(bench.host).count == 0
+
+
 def test_they_outlive_the_node() -> None:
     bench = StoredBench()
     peer = Peer(bench).connect("me")
@@ -134,7 +200,7 @@ def test_many_come_in_portions_while_others_are_published() -> None:
     peer = Peer(bench).connect("me")
     retained = retained_of(bench.host)
     for number in range(500):
-        retained.retain(f"a/{number}", b"\0\0\0", b"old", None, 1000)
+        retained.retain(f"a/{number}", b"\0\0\0", b"old", None)
     bench.broker.long_work = LongWork(bench.clock, bench.broker.timers, portion_s=-1)
     reader = Peer(bench).connect("reader")
     reader.subscribe("a/+")
@@ -163,7 +229,7 @@ MANY = 5000
 def many_retained() -> RetainedMessages:
     retained = retained_of(CoreBench().host)
     for number in range(MANY):
-        retained.retain(f"a/{number}/b", b"\0\0\0", b"x", None, MANY)
+        retained.retain(f"a/{number}/b", b"\0\0\0", b"x", None)
     return retained
 
 
@@ -207,7 +273,7 @@ def test_a_portion_ends_though_nothing_matches(topic_filter: str) -> None:
     peer = Peer(bench).connect("me")
     retained = retained_of(bench.host)
     for number in range(MANY):
-        retained.retain(f"a/{number}/b", b"\0\0\0", b"old", None, MANY)
+        retained.retain(f"a/{number}/b", b"\0\0\0", b"old", None)
     bench.broker.long_work = LongWork(bench.clock, bench.broker.timers, portion_s=-1)
     reader = Peer(bench).connect("reader")
     reader.subscribe(topic_filter)
@@ -282,7 +348,7 @@ FILTERS = st.builds(
 def test_what_a_filter_matches_is_found(known: set[str], topic_filter: str) -> None:
     retained = retained_of(CoreBench().host)
     for topic in known:
-        retained.retain(topic, b"\0\0\0", b"x", None, 100)
+        retained.retain(topic, b"\0\0\0", b"x", None)
     levels = topic_filter.split("/")
     expected = {topic for topic in known if matches(levels, topic.split("/"))}
     assert {each.topic for each in retained.matching(levels) if each is not None} == expected

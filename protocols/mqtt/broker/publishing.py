@@ -63,11 +63,15 @@ class Publishing:
         flags = qos | (RETAIN if retain else 0)
         if properties is not self._properties or flags != self._flags:
             self._look_at(flags, qos, properties)
-        if retain:
-            self._retain(topic, payload)
+        if retain and payload:
+            self._require_room(topic, payload)
         message = Message(ENCODING, exchange.name, key, self._octets, payload, self._facts)
         message.peer = self._client.peer
-        return self._code_of(self._broker.publish(exchange, message))
+        outcome = self._broker.publish(exchange, message)
+        # A full queue drops its copy of a message of QoS 0; one of QoS 1 or 2 is not accepted then, as nothing of it.
+        if retain and (outcome is not REFUSED or (self._broker.refused_by and not qos)):
+            self._retain(topic, payload)
+        return self._code_of(outcome)
 
     def publish_alike(self, topic: str, payloads: list[bytes], properties: Properties) -> int:
         """Publish messages of QoS 0 that differ in their payloads only, and return how many: as many as a turn allows.
@@ -121,14 +125,18 @@ class Publishing:
         key = self._keys[topic] = key_of(topic)
         return key
 
-    def _retain(self, topic: str, payload: bytes) -> None:
-        retained = retained_of(self._host)
-        if not payload:
-            retained.delete(topic)
-            return
+    def _require_room(self, topic: str, payload: bytes) -> None:
+        """Raise MqttError 0x97 if a message cannot be retained: it is too large, or there are too many."""
         if len(payload) > self._settings.retained_size_max:
             raise MqttError(QUOTA_EXCEEDED, f"a message of {len(payload)} bytes is too large to be retained")
-        retained.retain(topic, self._octets, payload, self._facts.ttl_ms, self._settings.retained_max)
+        retained_of(self._host).require_room(topic, self._settings.retained_max)
+
+    def _retain(self, topic: str, payload: bytes) -> None:
+        retained = retained_of(self._host)
+        if payload:
+            retained.retain(topic, self._octets, payload, self._facts.ttl_ms)
+        else:
+            retained.delete(topic)
 
     def _code_of(self, outcome: Outcome) -> int:
         if outcome is REFUSED:

@@ -57,13 +57,16 @@ class RetainedMessages(Guest):
         """The number of retained messages."""
         return len(self._by_topic)
 
-    def retain(self, topic: str, octets: bytes, payload: bytes, ttl_ms: int | None, count_max: int) -> None:
-        """Put a message in place of the one that its topic had. Raises MqttError 0x97 if there are too many."""
+    def require_room(self, topic: str, count_max: int) -> None:
+        """Raise MqttError 0x97 if a topic has no message, and there are so many already."""
+        if self.count >= count_max and topic not in self._by_topic:
+            raise MqttError(QUOTA_EXCEEDED, f"there are {self.count} retained messages already")
+
+    def retain(self, topic: str, octets: bytes, payload: bytes, ttl_ms: int | None) -> None:
+        """Put a message in place of the one that its topic had, if it had one."""
         before = self._by_topic.get(topic)
         if before is not None:
             topic = before.topic  # one object, which the order has, too
-        elif self.count >= count_max:
-            raise MqttError(QUOTA_EXCEEDED, f"there are {self.count} retained messages already")
         wall = self._host.broker.clock.wall()
         expires_at = NEVER if ttl_ms is None else wall + ttl_ms / 1000
         self._put(RetainedMessage(topic, octets, payload, expires_at))
