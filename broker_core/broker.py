@@ -63,8 +63,9 @@ if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
     from leveret.client import Client
     from leveret.exchanges.decorator import ExchangeDecorator
-    from leveret.front_end import FrontEndInputs, Listing
+    from leveret.front_end import FrontEndInputs
     from leveret.interceptors.chain import Chain
+    from leveret.observability.listing import Listing
     from leveret.operations import Operations
     from leveret.queues.pager import Pager
 

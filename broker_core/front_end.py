@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.message import Encoding
     from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+    from leveret.observability.listing import Listing
     from leveret.outbox import Outbox
     from leveret.security.password_checks import Waiting
-    from leveret.values import Table
-    from leveret.virtual_host import VirtualHost
 
 READ_ALL: Final = 1 << 30
 
@@ -201,19 +200,6 @@ class Dial:
     # message's body. It returns the front-end, which is `halted` and speaks first; None: it is no longer wanted.
     front: Callable[[Outbox, float, int], FrontEnd | None]
     failed: Callable[[str], None]  # called with the reason if it does not come about
-
-
-@attrs.frozen
-class Listing:
-    """A list of what a protocol keeps in virtual hosts besides queues and messages, for operators: such as sessions.
-
-    `rows` returns a record for each thing in a virtual host; its `name` is the thing's, by which `delete` ends it, and
-    returns whether it was there. Both are called when somebody looks, and raise nothing.
-    """
-
-    name: str  # in paths and titles: a plural in small letters
-    rows: Callable[[VirtualHost], Iterable[Table]]
-    delete: Callable[[VirtualHost, str], bool] | None = None
 
 
 Factory = Callable[["Broker", "Config", "Outbox", Peer, float], FrontEnd]

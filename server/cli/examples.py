@@ -27,6 +27,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "forget-ids queue": "leveret forget-ids queue orders",
     "kept delete": "leveret kept delete line sessions lamp-7 --yes",
     "kept list": "leveret kept list line sessions --vhost prod",
+    "kept show": "leveret kept show line sessions lamp-7",
     "leases list": "leveret leases list --vhost prod",
     "leases release": "leveret leases release orders archive",
     "limit list": "leveret limit list",

@@ -111,15 +111,20 @@ def add_kept(parser: argparse.ArgumentParser, environ: Environ) -> None:
         (
             "list",
             list_kept,
-            "List what a protocol keeps in a virtual host, such as the sessions of its clients.",
+            "List what a protocol keeps in a virtual host, such as the sessions of its clients; alone, the lists.",
         ),
+        ("show", show_kept, "Show one thing that a protocol keeps, or the message that it is."),
         ("delete", delete_kept, "End or delete one thing that a protocol keeps."),
     )
     for command, asking in group(parser, environ, parts):
-        asking.add_argument("protocol", metavar="PROTOCOL")
-        asking.add_argument("kind", metavar="LIST", help="the name of the list, such as `sessions`")
-        if command is delete_kept:
+        count = "?" if command is list_kept else None
+        asking.add_argument("protocol", metavar="PROTOCOL", nargs=count)
+        asking.add_argument("kind", metavar="LIST", nargs=count, help="the list, such as `sessions`")
+        if command is not list_kept:
             asking.add_argument("name", metavar="NAME", help="as `list` names it")
+        if command is show_kept:
+            asking.add_argument("--message", action="store_true", help="the message, for administrators")
+        if command is delete_kept:
             confirming(asking)
 
 
@@ -226,7 +231,16 @@ def _branches(*names: str) -> str:
 
 
 def list_kept(options: argparse.Namespace, environ: Environ) -> int:
+    if options.protocol is None:
+        return asked(options, environ, "GET", _kept())
+    if options.kind is None:
+        return failed(f"which list of {options.protocol}? `leveret kept list` names them")
     return asked(options, environ, "GET", _kept(options.protocol, options.kind, options.vhost))
+
+
+def show_kept(options: argparse.Namespace, environ: Environ) -> int:
+    names = (options.protocol, options.kind, options.vhost, options.name)
+    return asked(options, environ, "GET", _kept(*names) + ("/message" if options.message else ""))
 
 
 def delete_kept(options: argparse.Namespace, environ: Environ) -> int:
@@ -240,7 +254,7 @@ def delete_kept(options: argparse.Namespace, environ: Environ) -> int:
 def _kept(*names: str) -> str:
     from urllib.parse import quote
 
-    return "/api/leveret/kept/" + "/".join(quote(name, safe="") for name in names)
+    return "/".join(("/api/leveret/kept", *(quote(name, safe="") for name in names)))
 
 
 def asked(

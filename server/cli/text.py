@@ -110,9 +110,18 @@ def told(path: str, content: object) -> str:
         return "\n".join(_table(content, "")) if content else "no leases"
     if path.startswith("/api/leveret/branches/") and isinstance(content, list):
         return "\n".join(_table(content, "")) if content else "no branches"
+    if path == "/api/leveret/kept" and isinstance(content, list):
+        return "\n".join(_table(list(_lists(content)), "")) if content else "nothing"
     if path.startswith("/api/leveret/kept/") and isinstance(content, list):
         return "\n".join(_table(content, "")) if content else "nothing"
     return "\n".join(_lines(content)) or "done"
+
+
+def _lists(content: Sequence[object]) -> Iterator[Object]:
+    """Yield the lists of what protocols keep, without the columns of their pages."""
+    for each in content:
+        if isinstance(each, Mapping):
+            yield {name: each.get(name) for name in ("protocol", "list", "title")}
 
 
 def _lines(content: object, indent: str = "") -> Iterator[str]:

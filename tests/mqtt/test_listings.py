@@ -92,8 +92,15 @@ def asked(node: ThreadedNode, method: str, path: str) -> tuple[int, object]:
 
 
 def test_http_lists_and_deletes(node: ThreadedNode) -> None:
-    assert asked(node, "GET", "/api/leveret/kept") == (200, {"mqtt": ["sessions", "retained"]})
+    status, lists = asked(node, "GET", "/api/leveret/kept")
+    assert isinstance(lists, list)
+    assert (status, [(each["protocol"], each["list"]) for each in lists]) == (
+        200,
+        [("mqtt", "sessions"), ("mqtt", "retained")],
+    )
     assert asked(node, "GET", "/api/leveret/kept/mqtt/sessions/%2F") == (200, [])
+    assert asked(node, "GET", "/api/leveret/kept/mqtt/sessions") == (200, [])
+    assert asked(node, "GET", "/api/leveret/kept/mqtt/sessions/%2F/d1")[0] == 404
     assert asked(node, "GET", "/api/leveret/kept/mqtt/nothing/%2F")[0] == 404
     with SocketClient(f"{node.host}:{node.port}") as client:
         client.connect("d1")
@@ -103,6 +110,12 @@ def test_http_lists_and_deletes(node: ThreadedNode) -> None:
         (_, rows) = asked(node, "GET", "/api/leveret/kept/mqtt/sessions/%2F")
         assert isinstance(rows, list)
         assert [row["name"] for row in rows] == ["d1"]
+        assert asked(node, "GET", "/api/leveret/kept/mqtt/sessions") == (200, rows)
+        assert asked(node, "GET", "/api/leveret/kept/mqtt/sessions/%2F/d1") == (200, rows[0])
+        assert asked(node, "GET", "/api/leveret/kept/mqtt/sessions/%2F/d1/message")[0] == 404
+        (_, found) = asked(node, "GET", "/api/leveret/kept/mqtt/retained/%2F/a%2Fb/message")
+        assert isinstance(found, dict)
+        assert (found["payload"], found["payload_encoding"], found["routing_key"]) == ("1", "string", "a.b")
         (_, connections) = asked(node, "GET", "/api/connections")
         assert isinstance(connections, list)
         (listed,) = connections
@@ -124,6 +137,16 @@ def test_the_command_lists_and_deletes(node: ThreadedNode, capsys: pytest.Captur
         client.next(SubAck)
         assert cli.main(["kept", "list", "mqtt", "sessions", "--url", url], {}) == cli.DONE
         assert "d2" in capsys.readouterr().out
+        assert cli.main(["kept", "list", "--url", url], {}) == cli.DONE
+        told = capsys.readouterr().out
+        assert "MQTT sessions" in told
+        assert "columns" not in told
+        assert cli.main(["kept", "list", "mqtt", "--url", url], {}) == cli.REFUSED
+        show = ["kept", "show", "mqtt", "retained", "c/d", "--url", url]
+        assert cli.main(show, {}) == cli.DONE
+        assert "payload bytes" in capsys.readouterr().out
+        assert cli.main([*show, "--message"], {}) == cli.DONE
+        assert "routing key" in capsys.readouterr().out
         assert cli.main(["kept", "delete", "mqtt", "retained", "c/d", "--url", url, "--yes"], {}) == cli.DONE
         assert cli.main(["kept", "delete", "mqtt", "retained", "c/d", "--url", url], {}) == cli.REFUSED
         capsys.readouterr()

@@ -64,8 +64,17 @@ OURS: Final[dict[str, Row]] = {
     "POST /api/leveret/replays/{vhost}": Row("administrator", body=b"some of it", otherwise=404),
     "DELETE /api/leveret/replays/{vhost}": Row("administrator", otherwise=404),
     "GET /api/leveret/kept": Row("monitoring"),
+    "GET /api/leveret/kept/{protocol}/{list}": Row(
+        "monitoring", target="/api/leveret/kept/amqp091/none", otherwise=404
+    ),
     "GET /api/leveret/kept/{protocol}/{list}/{vhost}": Row(
         "monitoring", target="/api/leveret/kept/amqp091/none/%2F", otherwise=404
+    ),
+    "GET /api/leveret/kept/{protocol}/{list}/{vhost}/{name}": Row(
+        "monitoring", target="/api/leveret/kept/amqp091/none/%2F/one", otherwise=404
+    ),
+    "GET /api/leveret/kept/{protocol}/{list}/{vhost}/{name}/message": Row(
+        "administrator", target="/api/leveret/kept/amqp091/none/%2F/one/message", otherwise=404
     ),
     "DELETE /api/leveret/kept/{protocol}/{list}/{vhost}/{name}": Row(
         "administrator", target="/api/leveret/kept/amqp091/none/%2F/one", otherwise=404

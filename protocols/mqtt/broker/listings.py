@@ -6,16 +6,17 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from leveret.clock import NEVER
-from leveret.front_end import Listing
 from leveret.guests import GAUGE, Guest, Metric
+from leveret.observability.listing import Column, Listing, Shape
 from leveret.protocols.mqtt.broker.encoding import QOS, publisher_of
-from leveret.protocols.mqtt.broker.retained import RetainedMessages
+from leveret.protocols.mqtt.broker.retained import RetainedMessage, RetainedMessages, retained_of
 from leveret.protocols.mqtt.broker.session import Session
 from leveret.protocols.mqtt.broker.sessions import ClientSessions
 from leveret.protocols.mqtt.codec.reason_codes import ADMINISTRATIVE_ACTION
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
+    from leveret.message import Message
     from leveret.values import Table
     from leveret.virtual_host import VirtualHost
 
@@ -41,10 +42,20 @@ class Measures(Guest):
         yield Metric("leveret_mqtt_retained_messages", GAUGE, "Retained messages of MQTT", retained)
 
 
-def sessions_in(host: VirtualHost) -> Iterator[Table]:
-    """Return the rows of the sessions of a virtual host."""
-    for session in host.guests.find(ClientSessions) or ():
-        yield row_of(session)
+def session_names(host: VirtualHost) -> Iterator[str]:
+    """Return the client ids of the sessions of a virtual host."""
+    return (session.client_id for session in host.guests.find(ClientSessions) or ())
+
+
+def session_row(host: VirtualHost, name: str) -> Table | None:
+    """Return the row of the session of a client, or None if it has ended."""
+    session = _session(host, name)
+    return None if session is None else row_of(session)
+
+
+def _session(host: VirtualHost, name: str) -> Session | None:
+    sessions = host.guests.find(ClientSessions)
+    return None if sessions is None else sessions.find(name)
 
 
 def row_of(session: Session) -> Table:
@@ -68,8 +79,7 @@ def row_of(session: Session) -> Table:
 
 def end_session(host: VirtualHost, name: str) -> bool:
     """End a session, and return whether it was there."""
-    sessions = host.guests.find(ClientSessions)
-    session = None if sessions is None else sessions.find(name)
+    session = _session(host, name)
     if session is None:
         return False
     session.disconnect(ADMINISTRATIVE_ACTION, ENDED)
@@ -77,18 +87,36 @@ def end_session(host: VirtualHost, name: str) -> bool:
     return True
 
 
-def retained_in(host: VirtualHost) -> Iterator[Table]:
-    """Return the rows of the retained messages of a virtual host, without their payloads."""
-    wall = host.broker.clock.wall()
-    for each in host.guests.find(RetainedMessages) or ():
-        yield {
-            "name": each.topic,
-            "vhost": host.name,
-            "qos": each.octets[0] & QOS,
-            "payload_bytes": len(each.payload),
-            "publisher": publisher_of(each.octets).decode("utf-8", "replace"),
-            "expires_in": None if each.expires_at == NEVER else max(0, round(each.expires_at - wall)),
-        }
+def retained_names(host: VirtualHost) -> Iterator[str]:
+    """Return the topics of the retained messages of a virtual host."""
+    return (each.topic for each in host.guests.find(RetainedMessages) or ())
+
+
+def retained_row(host: VirtualHost, name: str) -> Table | None:
+    """Return the row of the retained message of a topic, without its payload, or None if it is gone."""
+    found = _retained(host, name)
+    if found is None:
+        return None
+    left_s = found.expires_at - host.broker.clock.wall()
+    return {
+        "name": found.topic,
+        "vhost": host.name,
+        "qos": found.octets[0] & QOS,
+        "payload_bytes": len(found.payload),
+        "publisher": publisher_of(found.octets).decode("utf-8", "replace"),
+        "expires_in": None if found.expires_at == NEVER else max(0, round(left_s)),
+    }
+
+
+def retained_message(host: VirtualHost, name: str) -> Message | None:
+    """Return the retained message of a topic, which is in no exchange."""
+    found = _retained(host, name)
+    return None if found is None else retained_of(host).message_of(found, "")
+
+
+def _retained(host: VirtualHost, name: str) -> RetainedMessage | None:
+    retained = host.guests.find(RetainedMessages)
+    return None if retained is None else retained.get(name)
 
 
 def delete_retained(host: VirtualHost, name: str) -> bool:
@@ -97,7 +125,30 @@ def delete_retained(host: VirtualHost, name: str) -> bool:
     return retained is not None and retained.delete(name)
 
 
+OF_SESSIONS: Final = (
+    Column("user", "User"),
+    Column("connection", "Connection", Shape.CONNECTION),
+    Column("expires_in", "Expires in", Shape.SECONDS),
+    Column("queues", "Queues", Shape.QUEUES),
+    Column("messages_unacknowledged", "On their way", Shape.COUNT),
+    Column("messages_unreleased", "Not released", Shape.COUNT),
+    Column("will", "Will"),
+)
+OF_RETAINED: Final = (
+    Column("qos", "QoS", Shape.COUNT),
+    Column("payload_bytes", "Size", Shape.BYTES),
+    Column("publisher", "Published by"),
+    Column("expires_in", "Expires in", Shape.SECONDS),
+)
 LISTINGS: Final = (
-    Listing("sessions", sessions_in, end_session),
-    Listing("retained", retained_in, delete_retained),
+    Listing("sessions", "MQTT sessions", session_names, session_row, OF_SESSIONS, end_session),
+    Listing(
+        "retained",
+        "MQTT retained messages",
+        retained_names,
+        retained_row,
+        OF_RETAINED,
+        delete_retained,
+        retained_message,
+    ),
 )

@@ -11,13 +11,14 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from leveret.front_end import FrontEnd, Listing, Peer, Protocol
+from leveret.front_end import FrontEnd, Peer, Protocol
 from leveret.protocols.mqtt.broker.settings import MqttSettings
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.config.config import Config
     from leveret.message import Encoding
+    from leveret.observability.listing import Listing
     from leveret.outbox import Outbox
 
 NAME: Final = "mqtt"
