@@ -8,6 +8,7 @@
 import * as api from "./api.js";
 import { h, morph } from "./dom.js";
 import { clock } from "./format.js";
+import { listsAgain } from "./kept.js";
 import { leave } from "./notices.js";
 import * as openid from "./openid.js";
 import { link, place } from "./routes.js";
@@ -83,7 +84,7 @@ async function admit() {
 }
 
 async function arrive() {
-  await hostsAgain();
+  await Promise.all([hostsAgain(), listsAgain()]);
   app.replaceChildren();
   await go();
 }

@@ -7,6 +7,8 @@ import { form } from "./forms.js";
 import { count, moment, octets, value } from "./format.js";
 import { facts, table } from "./tables.js";
 
+const YES = { true: "yes", false: "no" }; // else it is not told
+
 /**
  * Messages as the API gives them: payload and payload_encoding, properties, routing_key. `mark` returns what stands above
  * a message, if anything.
@@ -30,9 +32,9 @@ function message(each, index, mark) {
     mark(each),
     facts([
       ["Offset", Number.isFinite(each.offset) && String(each.offset)],
-      ["Exchange", each.exchange || "(default)"],
+      ["Exchange", each.exchange === undefined ? null : each.exchange || "(default)"],
       ["Routing key", each.routing_key],
-      ["Redelivered", !Number.isFinite(each.offset) && (each.redelivered ? "yes" : "no")],
+      ["Redelivered", !Number.isFinite(each.offset) && YES[each.redelivered]],
       ["Size", octets(each.payload_bytes)],
     ]),
     pairs("Properties", properties),

@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { duration } from "./format.js";
+import { lists } from "./kept.js";
 import { link } from "./routes.js";
 import * as session from "./session.js";
 import { themeSwitch } from "./theme.js";
@@ -121,6 +122,14 @@ function chosen(event) {
   document.dispatchEvent(new Event("leveret:host"));
 }
 
+/** Returns the groups of views: a view is the first name of its link, or several. */
+const groups = () => [
+  ...Object.entries(NAVIGATION),
+  ["Protocols", lists().map(({ protocol, list, title }) => [["kept", protocol, list], title])],
+];
+
+const isWithin = (names, view) => view.every((name, index) => (names[index] ?? "overview") === name);
+
 const navigation = ({ names }) =>
   h(
     "nav",
@@ -132,14 +141,14 @@ const navigation = ({ names }) =>
         if (event.target.closest("a")) isOpen = false;
       },
     },
-    Object.entries(NAVIGATION).map(([group, views]) => {
+    groups().map(([group, views]) => {
       const allowed = views.filter(([, , tag]) => !tag || session.has(tag));
       return [
         group && allowed.length > 0 && h("span", { class: "group" }, group),
         allowed.map(([name, title]) =>
           h(
             "a",
-            { href: link([name]), "aria-current": (names[0] ?? "overview") === name ? "page" : null },
+            { href: link([name].flat()), "aria-current": isWithin(names, [name].flat()) ? "page" : null },
             title,
           ),
         ),

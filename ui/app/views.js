@@ -10,6 +10,7 @@ import { exchange } from "./views/exchange.js";
 import { exchanges } from "./views/exchanges.js";
 import { federation } from "./views/federation.js";
 import { virtualHost, virtualHosts } from "./views/hosts.js";
+import { kept, keptThing } from "./views/kept.js";
 import { leases } from "./views/leases.js";
 import { log } from "./views/log.js";
 import { overview } from "./views/overview.js";
@@ -46,4 +47,6 @@ export const VIEWS = {
   "log/1": log,
   "shovels/1": shovels,
   "federation/1": federation,
+  "kept/3": kept,
+  "kept/5": keptThing,
 };
