@@ -68,6 +68,8 @@ class Peer:
     tls: TlsFacts | None = None  # None: a plain connection
     websocket: bool = False  # the protocol is in the frames of a WebSocket
     process: ProcessFacts | None = None  # None: not on a Unix domain socket, or behind a proxy, or unknown
+    # Of clients that name none, as the listener has it; None: it says nothing.
+    virtual_host: str | None = None
 
     @property
     def certified(self) -> str | None:

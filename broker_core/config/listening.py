@@ -161,6 +161,12 @@ class ListenerEntry(Record):
         "The names of the protocols served here; without it every enabled one.",
         None,
     )
+    virtual_host: str | None = key(
+        Text("the name of a virtual host"),
+        "The virtual host of clients that name none; without it the first one of the configuration, or as a protocol's "
+        "own settings say.",
+        None,
+    )
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
     proxy_protocol: bool = key(
         Flag(),

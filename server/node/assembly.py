@@ -672,7 +672,9 @@ def entrance_of(
         owner_of(entry, where)
     certificates = None if entry.tls is None else Certificates(entry.tls, f"{where}.tls")
     websocket = _websocket_rules(config, entry, where, protocols, known) if entry.websocket else None
-    return ListenerRules(protocols, certificates, proxies_of(entry), websocket)
+    return ListenerRules(
+        protocols, certificates, proxies_of(entry), websocket, virtual_host=entry.virtual_host
+    )
 
 
 def _websocket_rules(

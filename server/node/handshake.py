@@ -65,7 +65,8 @@ class Handshake:
         if entrance is None:
             raise NotAdmitted(f"it was relayed from a listener '{name}', which this node does not have")
         self.data = self.data[header.size :]
-        return attrs.evolve(introduced(node, header), served=entrance.names), entrance
+        peer = introduced(node, header)
+        return attrs.evolve(peer, served=entrance.names, virtual_host=entrance.virtual_host), entrance
 
     async def _header(self) -> ProxyHeader:
         """Read until a PROXY header is whole, and return it. Raises NotAdmitted."""

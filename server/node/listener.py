@@ -79,6 +79,7 @@ class ListenerRules:
     proxies: tuple[Network, ...] | None = None  # None: connections come straight from clients
     websocket: WebSocketRules | None = None  # None: there are none
     relayed: RelayRules | None = None  # None: connections are not those of other nodes
+    virtual_host: str | None = None  # of clients that name none
 
     @property
     def is_plain(self) -> bool:
@@ -289,14 +290,15 @@ def amqp_url(address: str, user: str, password: str, virtual_host: str, scheme: 
 
 def peer_of(connected: socket.socket, listener: Listener) -> Peer:
     """Return the peer of an accepted socket. Raises OSError if it has disconnected already."""
-    served = listener.entrance.names
+    served, virtual_host = listener.entrance.names, listener.entrance.virtual_host
     if connected.family == socket.AF_UNIX:
         address, number = str(listener.bound), next(listener.numbers)
-        return Peer("unix", number, address, 0, True, served, process=_process(connected))
+        process = _process(connected)
+        return Peer("unix", number, address, 0, True, served, process=process, virtual_host=virtual_host)
     host, port = connected.getpeername()[:2]
     local_host, local_port = connected.getsockname()[:2]
     loopback = host == "::1" or host.removeprefix("::ffff:").startswith("127.")
-    return Peer(host, port, local_host, local_port, loopback, served)
+    return Peer(host, port, local_host, local_port, loopback, served, virtual_host=virtual_host)
 
 
 def _process(connected: socket.socket) -> ProcessFacts | None:

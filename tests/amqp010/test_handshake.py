@@ -15,7 +15,7 @@ from leveret.protocols.amqp010.broker.registration import PROTOCOL
 from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.bench import ClientBench
-from tests.harness.peer import ELSEWHERE
+from tests.harness.peer import ELSEWHERE, LOOPBACK
 
 from .attack import command
 from .client import FOREVER, ConnectionEnded, SessionEnded
@@ -127,6 +127,13 @@ def test_a_mechanism_that_is_not_offered_is_refused() -> None:
 
 def test_no_virtual_host_means_the_first_one() -> None:
     assert Peer(ClientBench(TWO_HOSTS)).open(virtual_host="").front.client.host.name == "/"
+
+
+def test_or_that_of_the_listener() -> None:
+    address = attrs.evolve(LOOPBACK, virtual_host="blue")
+    for named, expected in (("", "blue"), ("/", "/")):
+        peer = Peer(ClientBench(TWO_HOSTS), address).open(virtual_host=named)
+        assert peer.front.client.host.name == expected
 
 
 def test_a_virtual_host_is_known_by_its_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import attrs
 import pytest
 
 from leveret.broker import WORK_MAX
@@ -14,7 +15,7 @@ from leveret.protocols.amqp10.codec.types import Symbol, UInt
 from leveret.version import VERSION
 from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.bench import ClientBench
-from tests.harness.peer import ELSEWHERE
+from tests.harness.peer import ELSEWHERE, LOOPBACK
 
 from .parts import data, frame
 from .peer import HEADER, SASL_HEADER, Peer, declare, plain
@@ -194,6 +195,13 @@ def test_s165_the_default_virtual_host_is_the_first_configured() -> None:
     bench = ClientBench('virtual_hosts = [{name = "green"}, {name = "/"}]')
     bench.broker.access.set_permissions("guest", "green", "", "", "")
     assert Peer(bench).open().front.client.host.name == "green"
+
+
+def test_s165_or_that_of_the_listener() -> None:
+    address = attrs.evolve(LOOPBACK, virtual_host="blue")
+    for hostname, expected in (("localhost", "blue"), (None, "blue"), ("vhost:/", "/")):
+        peer = Peer(ClientBench(TWO_HOSTS), address=address).open(hostname=hostname)
+        assert peer.front.client.host.name == expected
 
 
 def test_s166_a_virtual_host_that_is_not_there() -> None:

@@ -131,7 +131,7 @@ class Adapter010(ServedConnection, Handler):
         return _turned_away(failure)
 
     def on_open(self, virtual_host: str) -> None:
-        name = virtual_host or self.config.virtual_hosts[0].name
+        name = virtual_host or self.default_virtual_host
         if name not in self.broker.virtual_hosts:
             raise AmqpError(CLOSE_CODE_INVALID_PATH, f"vhost {name} not found")
         try:

@@ -226,7 +226,7 @@ class Adapter10(RenewableConnection, Handler):
         """Return the name of the virtual host for a hostname (S165)."""
         if hostname is not None and hostname.startswith(VIRTUAL_HOST):
             return hostname.removeprefix(VIRTUAL_HOST)
-        return self.config.virtual_hosts[0].name
+        return self.default_virtual_host
 
     def _turned_away(self, error: AmqpError) -> AmqpError:
         log.warning("%s: user '%s': %s", self.peer.name, self.client.user.name, error.description)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import ClassVar, Final
 
 import attrs
@@ -31,6 +30,7 @@ from leveret.protocols.mqtt.broker.registration import NAME
 from leveret.protocols.mqtt.broker.session import PREFIX, Session
 from leveret.protocols.mqtt.broker.sessions import sessions_of
 from leveret.protocols.mqtt.broker.settings import MqttSettings
+from leveret.protocols.mqtt.broker.virtual_hosts import divided, virtual_host_of
 from leveret.protocols.mqtt.codec import reason_codes as r
 from leveret.protocols.mqtt.codec.errors import MqttError, ProtocolError
 from leveret.protocols.mqtt.codec.packets import (
@@ -63,26 +63,25 @@ NEVER_EXPIRES: Final = 0xFFFF_FFFF
 
 
 class KnownSettings:
-    """The settings of MQTT in a configuration, read once: all connections of a node have one object."""
+    """The settings of MQTT in a configuration, read once: all connections of a node have the same objects."""
 
-    __slots__ = ("_config", "_settings")
+    __slots__ = ("_config", "_settings", "_terms")
 
     def __init__(self) -> None:
         self._config: Config | None = None
         self._settings = MqttSettings()
+        self._terms = terms_of(self._settings)
 
-    def of(self, config: Config) -> MqttSettings:
-        """Return the settings, read again if this is another configuration than before. Raises as `of` there does."""
+    def of(self, config: Config) -> tuple[MqttSettings, Terms]:
+        """Return the settings, and the limits for connections; they are read again if this is another configuration
+        than before. Raises as `of` there does."""
         if config is not self._config:
             self._settings = config.protocols.of(NAME, MqttSettings)
+            self._terms = terms_of(self._settings)
             self._config = config
-        return self._settings
+        return self._settings, self._terms
 
 
-KNOWN: Final = KnownSettings()
-
-
-@lru_cache(maxsize=1)
 def terms_of(settings: MqttSettings) -> Terms:
     """Return the limits for a connection."""
     return Terms(
@@ -96,6 +95,9 @@ def terms_of(settings: MqttSettings) -> Terms:
     )
 
 
+KNOWN: Final = KnownSettings()
+
+
 class AdapterMqtt(ServedConnection, Handler):
     """One connection."""
 
@@ -105,7 +107,7 @@ class AdapterMqtt(ServedConnection, Handler):
     wire: Connection
 
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
-        self.settings = KNOWN.of(config)
+        self.settings, terms = KNOWN.of(config)
         super().__init__(broker, config, outbox, peer, self.settings.mechanisms)
         self.answers = Answers(broker, outbox)
         self.session: Session | None = None
@@ -114,7 +116,7 @@ class AdapterMqtt(ServedConnection, Handler):
         self._connect: Connect | None = None  # until the client is in
         self._method = ""  # of an enhanced authentication
         self.confirmed = 0
-        self.wire = Connection(self, terms_of(self.settings), ServingWriter(outbox, broker, self), now)
+        self.wire = Connection(self, terms, ServingWriter(outbox, broker, self), now)
 
     # The node's side.
 
@@ -203,16 +205,11 @@ class AdapterMqtt(ServedConnection, Handler):
         if connect.user_name is None:
             name = External.name if External.name in self._mechanisms.offered else Anonymous.name
             return self._stepped(self.answered(self._login.begin, name, b""))
-        user = self._divided(connect.user_name)[1].encode()
+        user = divided(connect.user_name)[1].encode()
         if b"\0" in user:
             raise MqttError(r.BAD_USER_NAME_OR_PASSWORD, "the user name contains a NUL")
         response = b"\0".join((b"", user, connect.password or b""))
         return self._stepped(self.answered(self._login.begin, Plain.name, response))
-
-    def _divided(self, user_name: str) -> tuple[str, str]:
-        """Return virtual host and user of a user name such as `vhost:user`; the host is empty if there is none."""
-        host, colon, user = user_name.rpartition(":")
-        return (host, user) if colon else ("", user_name)
 
     def on_auth(self, octets: bytes, again: bool) -> Answer:
         if self._entered:
@@ -256,7 +253,7 @@ class AdapterMqtt(ServedConnection, Handler):
         self.client.client_id = client_id
         try:
             self._require_will(connect)
-            self.enter(self._virtual_host(connect))
+            self.enter(self._virtual_host(connect.user_name))
             sessions = sessions_of(self.client.host)
             user = self.client.user.name
             session, present = sessions.open(client_id, user, self.settings, connect.clean_start, expiry_s)
@@ -276,9 +273,9 @@ class AdapterMqtt(ServedConnection, Handler):
             octets=self._last_words,
         )
 
-    def _virtual_host(self, connect: Connect) -> str:
-        named = "" if connect.user_name is None else self._divided(connect.user_name)[0]
-        return named or self.settings.virtual_host or self.config.virtual_hosts[0].name
+    def _virtual_host(self, user_name: str | None) -> str:
+        broker = self.broker
+        return virtual_host_of(user_name, self.peer, self.settings, self.config, broker.parameters)
 
     def _require_will(self, connect: Connect) -> None:
         will = connect.will

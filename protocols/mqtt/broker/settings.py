@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
 from leveret.config.records import Record, key
-from leveret.config.types import KIB, MIB, Duration, ListOf, Octets, Text, Whole
+from leveret.config.types import KIB, MIB, Duration, ListOf, Octets, TableOf, Text, Whole
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -19,9 +21,14 @@ class MqttSettings(Record):
     )
     virtual_host: str = key(
         Text("the name of a virtual host, or an empty string", r"(?s).*"),
-        "The virtual host of clients whose user name does not say another, as `vhost:user` does; empty: the first "
-        "one of the configuration.",
+        "The virtual host of clients for which neither their user name (`vhost:user`), nor their certificate, nor the "
+        "listener says one; empty: the first one of the configuration.",
         "",
+    )
+    certificate_virtual_hosts: Mapping[str, str] = key(
+        TableOf(Text("the name of a virtual host"), "a table with a virtual host for each name"),
+        "The virtual hosts of clients by the user name in their certificates, however they log in.",
+        {},
     )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),

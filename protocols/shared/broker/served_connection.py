@@ -66,6 +66,11 @@ class ServedConnection(FrontEnd):
     def refused_login(self, failure: Failure) -> Exception:
         """Return the protocol's error for a failed login."""
 
+    @property
+    def default_virtual_host(self) -> str:
+        """Return the name of the virtual host of clients that name none."""
+        return self.peer.virtual_host or self.config.virtual_hosts[0].name
+
     def product(self) -> dict[str, str]:
         """Return the product fields of the server properties that every peer gets (S005, X050)."""
         product, version = self.broker.compat.product_and_version
