@@ -402,3 +402,28 @@ def test_what_a_kept_session_promises_waits_for_the_disk() -> None:
         peer.front.receive(packet.encode(5), bench.broker.tick())
         assert bench.journal.holds is holds, packet
         bench.settle()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("count", [2, 1000])
+def test_what_was_on_its_way_for_a_subscription_that_has_ended_is_forgotten(qos: int, count: int) -> None:
+    bench = ClientBench()
+    reader = Peer(bench).connect("reader", clean=False, **KEPT)
+    reader.subscribe("a", qos=qos)
+    reader.acknowledges = False
+    writer = Peer(bench).connect("writer")
+    for number in range(count):
+        writer.publish("a", b"%d" % number, qos=qos)
+    assert len(reader.messages()) == count
+    reader.unsubscribe("a")
+    reader.drop()
+    again = Peer(bench).connect("reader", clean=False, **KEPT)
+    assert present(again)
+    assert again.messages() == []
+    again.subscribe("b", qos=qos)
+    writer.publish("b", b"new", qos=qos)
+    assert again.payloads() == [b"new"]
+    session = sessions_of(bench.host).find("reader")
+    assert session is not None
+    assert len(session.flights) == 0
+    assert session._window.credit == session.in_flight_max

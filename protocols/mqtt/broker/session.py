@@ -167,7 +167,7 @@ class Session:
             self._window.credit -= self.in_flight_max
         self._resend = list(reversed(self.flights.by_id.values()))
         for _ in range(min(len(self._resend), self.in_flight_max)):
-            self._send_again(self._resend.pop())
+            self._send_next_again()
         if comes_again:
             served.answers.add(partial(_let_new_ones_follow, self, served), False)
         for name, group in list(self.groups.items()):
@@ -178,20 +178,25 @@ class Session:
                 self._bind(name, subscribed)
             self._consume(name, group)
 
-    def _send_again(self, flight: Flight[Delivery | None]) -> None:
+    def _send_next_again(self) -> None:
+        """Send the next message again that is still for the client. Those that are not give their credit back."""
+        while self._resend and not self._send_again(self._resend.pop()):
+            self._window.credit += 1
+
+    def _send_again(self, flight: Flight[Delivery | None]) -> bool:
+        """Send a flight on the new connection, or forget it if its message is gone; return whether it is sent."""
         served, delivery = self.served, flight.token
         assert served is not None
         if flight.stage is Stage.RELEASED or delivery is None:
             served.answers.add(ack(PUBREL << 4 | 2, flight.packet_id), self.record is not None)
-            return
+            return True
         queue = delivery.queue
         group = self.groups.get(queue.name)
         if queue.deleted or group is None:
             self._forget(flight)
             if not queue.deleted:  # the session has left its group
                 queue.release(delivery)
-            self._free()
-            return
+            return False
         queue.bring((delivery,))
         consumer = self._consumer_of(queue, group)
         delivery.consumer = consumer
@@ -201,15 +206,14 @@ class Session:
         except Exception:  # the fault of another protocol's encoding
             self._forget(flight)
             queue.reject(delivery)
-            self._free()
-            return
+            return False
         if sending is None:  # the subscription has gone
             self._forget(flight)
             queue.accept(delivery)
-            self._free()
-            return
+            return False
         step = partial(self._send_flight, consumer, flight, sending, sending.body, True)
         served.answers.add(step, self.record is not None)
+        return True
 
     def may_go_on(self) -> bool:
         """Return whether the client may read all of its queues, after its user has logged in again."""
@@ -524,8 +528,7 @@ class Session:
     def _free(self) -> None:
         """Give the credit of one flight back."""
         self._window.credit += 1
-        if self._resend:
-            self._send_again(self._resend.pop())
+        self._send_next_again()
         for consumer in self._consumers.values():
             if not consumer.settled:
                 consumer.wake()
