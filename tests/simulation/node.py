@@ -20,6 +20,7 @@ from leveret.features.leases.lease import opened
 from leveret.protocols.amqp010.broker.registration import PROTOCOL as PROTOCOL010
 from leveret.protocols.amqp091.broker.registration import PROTOCOL as PROTOCOL091
 from leveret.protocols.amqp10.broker.registration import PROTOCOL as PROTOCOL10
+from leveret.protocols.mqtt.broker.registration import PROTOCOL as PROTOCOL_MQTT
 from leveret.server.node.assembly import reload
 from leveret.server.node.persistence import Persistence
 from tests.harness.bench import ClientBench
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tests.harness.peer import JoinedPeer
 
 PLENTY: Final = 1 << 30
+PROTOCOLS: Final = (PROTOCOL010, PROTOCOL091, PROTOCOL10, PROTOCOL_MQTT)
 ANOTHER: Final = """
 [limits]
 consumer_timeout_ms = 3600000
@@ -53,7 +55,7 @@ class SimulatedNode(ClientBench):
         self.connections: list[Connection] = []
         self.failed: list[Exception] = []
         self.closed_at: dict[int, float] = {}  # the wall's time at which each commit was closed
-        self.persistence = Persistence(self.broker, disk, None, (PROTOCOL010, PROTOCOL091, PROTOCOL10))
+        self.persistence = Persistence(self.broker, disk, None, PROTOCOLS)
         self.journal = self.persistence.journal
         self.journal.ahead_entries = 1  # where the store takes a second commit before the first is answered
         self.persistence.restore()

@@ -32,6 +32,10 @@ from leveret.exchanges import routing
 from leveret.features.leases.lease import Lease
 from leveret.protocols.amqp091.broker import ack_timeouts
 from leveret.protocols.amqp10.broker.transactions import Transactions
+from leveret.protocols.mqtt.broker import retained
+from leveret.protocols.mqtt.broker.answers import Answers
+from leveret.protocols.mqtt.broker.consumer import QueueConsumer, Sending
+from leveret.protocols.mqtt.broker.session import Session
 from leveret.queues import backlog
 from leveret.queues.held_dead_letters import HeldDeadLetters
 from leveret.queues.lane import Lane
@@ -685,6 +689,53 @@ def exclusive_for_good() -> Iterator[None]:
         yield
 
 
+# Sessions of MQTT.
+
+
+def acknowledged_ahead() -> Iterator[None]:
+    """Devices are told before the disk has what they are told of."""
+    add = Answers.add
+    with replaced(Answers, "add", lambda self, item, persistent: add(self, item, False)):
+        yield
+
+
+def received_unnoted() -> Iterator[None]:
+    """The identifiers of what devices have published with QoS 2 are not on the disk."""
+    with replaced(Session, "receive", lambda self, packet_id: self.received.add(packet_id)):
+        yield
+
+
+def sent_unnoted() -> Iterator[None]:
+    """A message of QoS 2 is sent to a device without a note of its identifier on the disk."""
+
+    def fly(
+        self: Session, consumer: QueueConsumer, delivery: Delivery, sending: Sending, body: bytes
+    ) -> None:
+        flight = self.flights.take(sending.qos, delivery)
+        self._send_flight(consumer, flight, sending, body, delivery.redelivered)
+
+    with replaced(Session, "fly", fly):
+        yield
+
+
+def retained_unwritten() -> Iterator[None]:
+    """Retained messages are in memory only."""
+    with replaced(retained, "write", lambda *given: None):
+        yield
+
+
+def will_kept() -> Iterator[None]:
+    """The will of a device that was published stays on the disk."""
+    detach = Session.detach
+
+    def parted(self: Session) -> None:
+        with replaced(Session, "keep", lambda self: None):
+            detach(self)
+
+    with replaced(Session, "detach", parted):
+        yield
+
+
 MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
     each.__name__.replace("_", "-"): each
     for each in (
@@ -747,6 +798,11 @@ MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
         bodies_not_held,
         filled_with_others,
         looked_at_the_log_late,
+        acknowledged_ahead,
+        received_unnoted,
+        sent_unnoted,
+        retained_unwritten,
+        will_kept,
     )
 }
 
@@ -778,7 +834,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "redo-log-not-ended": 1,
     "removed-first": 1317,
     "segments-not-synced": 28,
-    "rewritten-and-lost": 5,
+    "rewritten-and-lost": 11,
     "paged-out-too-early": 200,
     "read-before-it-is-safe": 2,
     "one-more-settled": 82,
@@ -800,9 +856,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "permission-remembered": 1,
     "prefetch-doubled": 31,
     "exits-not-caught": 66,
-    "dead-letters-without-room": 101,
-    "room-unnoticed": 101,
-    "held-unwritten": 269,
+    "dead-letters-without-room": 199,
+    "room-unnoticed": 390,
+    "held-unwritten": 700,
     "policy-for-new-queues": 38,
     "policy-unwritten": 1,
     "one-over-the-limit": 38,
@@ -819,4 +875,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "bodies-not-held": 23,
     "filled-with-others": 71,
     "looked-at-the-log-late": 84,
+    "acknowledged-ahead": 245,
+    "received-unnoted": 1073,
+    "sent-unnoted": 281,
+    "retained-unwritten": 53,
+    "will-kept": 281,
 }

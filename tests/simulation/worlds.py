@@ -13,10 +13,11 @@ from .local_copy import LocalCopy
 from .reading import Reading
 from .reading_sqlite import ReadingSqlite
 from .roles import Roles
+from .sessions import Sessions
 from .stored import Stored
 from .world import Messaging
 
-Simulated: TypeAlias = Messaging | Reading | Roles
+Simulated: TypeAlias = Messaging | Reading | Roles | Sessions
 
 WORLDS: Final[Mapping[str, type[Simulated]]] = {
     "memory": Messaging,
@@ -25,6 +26,7 @@ WORLDS: Final[Mapping[str, type[Simulated]]] = {
     "readers": ReadingSqlite,
     "readers-copy": LocalCopy,
     "roles": Roles,
+    "sessions": Sessions,
 }
 ROUND: Final = 12  # seeds
 PLACES: Final = {
@@ -36,6 +38,7 @@ PLACES: Final = {
     0: "readers",
     11: "readers-copy",
     3: "roles",
+    5: "sessions",
 }  # in a round, of the worlds that are not in memory
 
 
