@@ -323,8 +323,8 @@ class Session:
         try:
             if not group.by_filter:
                 self._declare(name, group)
-            self._bind(name, subscribed)
             queue = self._readable(name)
+            self._bind(name, subscribed)  # last: a refusal leaves no binding
         except Failure as failure:
             if not (group.by_filter or was_there):
                 self._leave(name, group)
