@@ -132,8 +132,9 @@ coverage: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run the tests pla
 	$(BIN)/python -m coverage combine --quiet --rcfile scripts/coverage.ini
 	$(BIN)/python -m coverage report --rcfile scripts/coverage.ini --skip-covered --sort cover
 
-crash: $(VENV)/.ready-to-test ## kill a durable node under load, 200 times (ARGS="--rounds N --seed N")
+crash: $(VENV)/.ready-to-test ## kill a durable node under load, 200 times, and 50 times with clients of MQTT (ARGS="--rounds N --seed N")
 	$(BIN)/python -m tests.crash.rounds $(ARGS)
+	$(BIN)/python -m tests.crash.mqtt_rounds $(ARGS)
 
 ha: $(VENV)/.ready-to-test ## kill nodes and, under Patroni, databases of a cluster under load (ARGS="--kills N --pauses N --primaries N --cuts N --minutes N")
 	$(BIN)/python -m tests.ha.rounds $(ARGS)

@@ -30,6 +30,7 @@ from leveret.protocols.mqtt.broker.subscriptions import Match
 from leveret.protocols.mqtt.broker.topics import can_be_topic, topic_of
 from leveret.protocols.mqtt.codec.packets import MQTT_5
 from leveret.protocols.mqtt.codec.properties import Properties, encode_properties
+from leveret.protocols.mqtt.codec.reason_codes import QUOTA_EXCEEDED
 from leveret.protocols.mqtt.codec.writer import topic_field
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ class QueueConsumer(Consumer):
         """Called when the queue is deleted: `ClientSessions.queue_deleted` ends the session."""
 
     def end_as_slow(self, why: str) -> None:
-        self.session.disconnect_slow(why)
+        self.session.disconnect(QUOTA_EXCEEDED, why)
 
 
 def ttl_left_ms(delivery: Delivery) -> int | None:

@@ -565,9 +565,6 @@ class Session:
             served.wire.fail(MqttError(code, why))
             served.wake()  # the node sees that it has ended
 
-    def disconnect_slow(self, why: str) -> None:
-        self.disconnect(r.QUOTA_EXCEEDED, why)
-
 
 def _let_new_ones_follow(session: Session, served: AdapterMqtt) -> None:
     """Take new messages from the queues: all that was to be sent again on this connection has been sent."""
