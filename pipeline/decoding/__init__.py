@@ -1,0 +1,1 @@
+"""Bodies of messages as typed columns: schemas, where they come from, and what cannot be decoded."""
