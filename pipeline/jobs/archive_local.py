@@ -23,6 +23,7 @@ from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.archive import Target
 from leveret.pipeline.jobs.checkpoints import Position
 from leveret.pipeline.jobs.data_files import FILE_OCTETS, DataFile, Layout, table_schema
+from leveret.pipeline.jobs.decoding import Decoding
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_log import TableLog
 from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, agree
@@ -91,21 +92,28 @@ class LocalArchive:
         planner: Planner,
         now: Callable[[], float] = time.time,
         log: ArchiveLog | None = None,
+        decoding: Decoding | None = None,
     ) -> None:
-        """Make a run; without `log` it is that of a Delta table."""
+        """Make a run; without `log` it is that of a Delta table, whose bodies `decoding` may decode."""
         self._is_delta = log is None
+        self._decoding = decoding
         self._options = options
         self._layout = layout
         self._checkpoint = checkpoint
         self._planner = planner
         self._now = now
+        if decoding is not None:
+            log = decoding.log()
         self._log = log or TableLog(layout.where, layout.by, table_schema(layout.columns, layout.by))
+        self._undecoded = 0  # rows of the micro-batch that were not decoded
         self._limit = Limit(options.max_offsets_per_trigger, options.max_bytes_per_trigger)
 
     def agree(self) -> str | None:
         """Have the checkpoint go on where the table ends, and return a line if it did not. Raises PipelineError."""
         if not self._is_delta:
             return None  # the checkpoint is the table's own
+        if self._decoding is not None:
+            self._decoding.begin()
         is_explicit = isinstance(self._options.starting, Offsets | SinceEach)
         return agree(self._checkpoint, self._layout, self._planner.initial, is_explicit, self._now_ms())
 
@@ -191,7 +199,7 @@ class LocalArchive:
                 return None
             self._checkpoint.plan(batch, end, self._now_ms())
         done = self._archive(batch, start, end)
-        report.batch(batch, done.rows, done.seconds, done.behind)
+        report.batch(batch, done.rows, done.seconds, done.behind, undecoded=self._undecoded)
         return done
 
     def _standing(self) -> QueryProgress | None:
@@ -203,15 +211,26 @@ class LocalArchive:
         return int(self._now() * 1000)
 
     def _archive(self, batch: int, start: Marks, end: Marks) -> QueryProgress:
-        layout, began, rows = self._layout, self._now(), 0
+        began, rows, self._undecoded = self._now(), 0, 0
         if not self._log.is_there(self._checkpoint.query, batch):
-            ranges = self._planner.ranges(start, end)
-            found = (each for wanted in ranges for each in rows_of(self._options, layout.columns, wanted))
-            files = layout.write(found, f"batch-{batch}")
-            if self._log.append(files, delta.CommittedBatch(self._checkpoint.query, batch, read_by(ranges))):
-                rows = sum(file.rows for file in files)
+            rows = self._add(batch, self._planner.ranges(start, end))
         self._checkpoint.commit(batch)
         return self._progress(batch, rows, self._now() - began, end)
+
+    def _add(self, batch: int, ranges: Sequence[Range]) -> int:
+        """Write and commit some messages, and return how many have been added."""
+        read = self._layout.columns if self._decoding is None else self._decoding.read
+        found = (each for wanted in ranges for each in rows_of(self._options, read, wanted))
+        name, commit = f"batch-{batch}", delta.CommittedBatch(self._checkpoint.query, batch, read_by(ranges))
+        if self._decoding is None:
+            files = self._layout.write(found, name)
+            return sum(file.rows for file in files) if self._log.append(files, commit) else 0
+        written = self._decoding.write(found, name)
+        assert isinstance(self._log, TableLog)
+        if not self._decoding.commit(self._log, written, commit):
+            return 0
+        self._undecoded = written.undecoded_rows
+        return written.rows
 
     def _progress(self, batch: int, rows: int, seconds: float, end: Marks) -> QueryProgress:
         newest = self._planner.newest()
@@ -225,12 +244,17 @@ class LocalArchive:
 
 @contextmanager
 def local_archive(
-    options: Options, layout: Layout, checkpoint: ArchiveCheckpoint, now: Callable[[], float] = time.time
+    options: Options,
+    layout: Layout,
+    checkpoint: ArchiveCheckpoint,
+    now: Callable[[], float] = time.time,
+    decoding: Decoding | None = None,
 ) -> Iterator[LocalArchive]:
     """Yield a run, with its connection to the broker. `now` returns seconds since 1970."""
     client = Client(options)
     try:
-        yield LocalArchive(options, layout, checkpoint, Planner(options, client, Leases(client)), now)
+        planner = Planner(options, client, Leases(client))
+        yield LocalArchive(options, layout, checkpoint, planner, now, decoding=decoding)
     finally:
         client.close()
 

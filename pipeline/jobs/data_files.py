@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import IO, Final, TypeAlias
@@ -123,11 +123,17 @@ class Layout:
 
     def write(self, batches: Iterable[Batch], name: str) -> list[DataFile]:
         """Write rows; `name` begins the names of their files. Files that are not finished are removed."""
-        writer = Writer(self, name)
-        try:
+        with self.writing(name) as writer:
             for batch in batches:
                 writer.add(batch)
             return writer.close()
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Writer]:
+        """Yield what writes rows, and is to be closed. Files that are not finished are removed."""
+        writer = Writer(self, name)
+        try:
+            yield writer
         except BaseException as error:
             writer.abort()
             if isinstance(error, OSError) and error.filename is None:  # as of a full disk, which has no name

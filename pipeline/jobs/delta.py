@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 HIDDEN: Final = "_"  # names that begin so are no data
+CHANGES: Final = "leveret undecoded"  # the transaction whose number counts changes of another table
+CHANGE: Final = "leveretUndecoded"  # what a commit tells of one
+HISTORY: Final = 20  # commits among which the newest changes are looked for first
+WIDENED_MAX: Final = 5  # attempts to add columns
 
 
 class NoDelta(PipelineError):  # noqa: N818 - a state of affairs
@@ -155,26 +159,66 @@ def is_there(where: str, query: str, batch: int) -> bool:
 # Writing.
 
 
-def prepared(where: str, by: Sequence[str], columns: pa.Schema) -> DeltaTable:
-    """Return the table, made if need be. Raises PipelineError if an existing one has other columns or partitions."""
+def prepared(where: str, by: Sequence[str], columns: pa.Schema, widens: bool = False) -> DeltaTable:
+    """Return the table, made if need be. Raises PipelineError if an existing one has other columns or partitions;
+    one that `widens` gets columns that it lacks."""
     from deltalake import DeltaTable
 
     table = opened(where)
     if table is None:
         made = DeltaTable.create(where, columns, mode="ignore", partition_by=list(by) or None)
         table = opened(where) or made
+    if widens:
+        return widened(table, where, by, columns)
     require_alike(table, where, by, columns)
     return table
 
 
-def require_alike(table: DeltaTable, where: str, by: Sequence[str], columns: pa.Schema) -> None:
-    """Check that rows with these columns fit the table. Raises BadOption."""
+def widened(table: DeltaTable, where: str, by: Sequence[str], columns: pa.Schema) -> DeltaTable:
+    """Return the table, with columns, and fields of structs, that it lacks, in a commit of their own. Raises BadOption
+    if it has some of another type, or other partitions.
+    """
+    from deltalake import Schema
+    from deltalake.exceptions import DeltaError
+
+    from leveret.pipeline.decoding.column_types import Conflict, merged
+
+    for _ in range(WIDENED_MAX):
+        require_partitions(table, where, by)
+        known = columns_of(table)
+        try:
+            both = merged(known, columns)
+        except Conflict as conflict:
+            raise BadOption(f"{where}: {conflict}") from None
+        theirs, ours = _types(known), _types(both)
+        lacking = [
+            field for field in Schema.from_arrow(both).fields if theirs.get(field.name) != ours[field.name]
+        ]
+        if not lacking:
+            return table
+        try:
+            table.alter.add_columns(lacking)
+        except (DeltaError, OSError) as error:  # perhaps another run was quicker
+            trouble = str(error)
+        else:
+            sync_log(where)
+        table = found(where)
+    raise PipelineError(f"{where} does not get the columns that it lacks: {trouble}")
+
+
+def require_partitions(table: DeltaTable, where: str, by: Sequence[str]) -> None:
+    """Check that a table is partitioned by these columns. Raises BadOption."""
     known = table.metadata().partition_columns
     if known != list(by):
         raise BadOption(
             f"{where} is partitioned by {','.join(known) or 'none'}, not by {','.join(by) or 'none'}:"
             " say so with --partition-by, or name another folder"
         )
+
+
+def require_alike(table: DeltaTable, where: str, by: Sequence[str], columns: pa.Schema) -> None:
+    """Check that rows with these columns fit the table. Raises BadOption."""
+    require_partitions(table, where, by)
     ours, theirs = _types(columns), _types(table.schema().to_arrow())
     different = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
     if different:
@@ -201,21 +245,74 @@ def _plain(kind: object) -> object:
 
 
 @attrs.frozen
+class SideChange:
+    """A change of the table of rows that cannot be decoded, which a commit tells of, and which is made after it."""
+
+    where: str  # that table; empty if it is the one beside this
+    added: Sequence[DataFile] = ()
+    removed: Sequence[str] = ()  # paths of files
+
+
+@attrs.frozen
 class CommittedBatch:
     """A micro-batch of a query, and the offsets that it reads: of each partition, given by its name in the log."""
 
     query: str
     number: int
     reads: Mapping[str, Interval] = {}
+    change: SideChange | None = None
+    change_number: int = 0
+
+    def numbered(self, number: Callable[[str], int]) -> CommittedBatch:
+        """Return it with the next number of a change, if it has one. `number` returns that of a transaction, or -1."""
+        if self.change is None:
+            return self
+        return attrs.evolve(self, change_number=max(0, number(CHANGES)) + 1)
 
     @property
     def noted(self) -> dict[str, int]:
         """The numbers of transactions that its commit has, by name."""
-        return {self.query: self.number, **{name: until for name, (_, until) in self.reads.items()}}
+        change = {} if self.change is None else {CHANGES: self.change_number}
+        return {
+            self.query: self.number,
+            **{name: until for name, (_, until) in self.reads.items()},
+            **change,
+        }
+
+    @property
+    def more(self) -> dict[str, str]:
+        """The further facts of its commit: the change, as JSON."""
+        return {} if self.change is None else {CHANGE: json.dumps(attrs.asdict(self.change))}
+
+
+def changes_in(table: DeltaTable) -> int:
+    """Return how many commits of a table have changes of another."""
+    return max(0, _number(table, CHANGES))
+
+
+def change_in(table: DeltaTable, where: str, number: int) -> SideChange:
+    """Return a change by its number; it is looked for from the newest commit on. Raises PipelineError."""
+    from leveret.pipeline.jobs.data_files import DataFile
+
+    at = changes_in(table)
+    for limit in (HISTORY, None):
+        entries = [entry for entry in table.history(limit) if CHANGE in entry]
+        if at - number < len(entries):
+            content = json.loads(entries[at - number][CHANGE])
+            added = [DataFile(**each) for each in content["added"]]
+            return SideChange(content["where"], added, content["removed"])
+    raise PipelineError(
+        f"{where}: its log does not tell any more which rows could not be decoded in change {number} of {at}"
+    )
 
 
 def append(
-    where: str, by: Sequence[str], columns: pa.Schema, files: Sequence[DataFile], batch: CommittedBatch
+    where: str,
+    by: Sequence[str],
+    columns: pa.Schema,
+    files: Sequence[DataFile],
+    batch: CommittedBatch,
+    widens: bool = False,
 ) -> bool:
     """Add files to the table, and note the number of their batch and how far it comes, in one commit.
 
@@ -226,14 +323,16 @@ def append(
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction, RemoveAction
 
-    table = prepared(where, by, columns)
+    table = prepared(where, by, columns, widens)
     if batch_in(table, batch.query) >= batch.number:
         return False
     require_new(partial(_number, table), where, batch)
+    batch = batch.numbered(partial(_number, table))
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.octets, dict(file.values), file.written, True, file.stats) for file in files
     ]
-    value = CommitProperties(app_transactions=[Transaction(*each) for each in batch.noted.items()])
+    noted = [Transaction(*each) for each in batch.noted.items()]
+    value = CommitProperties(custom_metadata=batch.more or None, app_transactions=noted)
     try:
         table.create_write_transaction(
             actions, "append", Schema.from_arrow(columns), list(by) or None, commit_properties=value

@@ -91,7 +91,7 @@ class Report:
         self._began = now()
         self.batches = self.rows = 0
         self.published: int | None = None
-        self.unroutable = 0
+        self.unroutable = self.undecoded = 0
 
     def batch(
         self,
@@ -101,20 +101,23 @@ class Report:
         behind: int | None = None,
         published: int | None = None,
         unroutable: int = 0,
+        undecoded: int = 0,
     ) -> None:
         """Report a completed micro-batch. `behind`: the messages that are left to process, if that is known;
-        `published`: how many rows its input became; `unroutable`: how many of them no queue has taken.
+        `published`: how many rows its input became; `unroutable`: how many of them no queue has taken; `undecoded`:
+        how many rows were not decoded.
         """
         self.batches += 1
         self.rows += rows
         if published is not None:
             self.published = published + (self.published or 0)
         self.unroutable += unroutable
+        self.undecoded += undecoded
         rate = rows / max(seconds, 0.001)
         left = "" if behind is None else f", {behind:,} behind"
-        many = _rows(rows, published, unroutable)
+        many = _rows(rows, published, unroutable, undecoded)
         self._tell(f"{self._job}: batch {number}: {many} in {seconds:.1f} s, {rate:,.0f} rows/s{left}")
-        more = _more(published, unroutable)
+        more = _more(published, unroutable, undecoded)
         self._write(
             batch=number, rows=rows, **more, seconds=round(seconds, 3), rows_per_s=round(rate), behind=behind
         )
@@ -129,9 +132,9 @@ class Report:
         rate = self.rows / max(seconds, 0.001)
         many = "batch" if self.batches == 1 else "batches"
         batches = f" {self.batches:,} {many}," if self.batches else ""
-        rows = _rows(self.rows, self.published, self.unroutable)
+        rows = _rows(self.rows, self.published, self.unroutable, self.undecoded)
         self._tell(f"{self._job}: {how}: {rows} in{batches} {seconds:.1f} s, {rate:,.0f} rows/s")
-        more = _more(self.published, self.unroutable)
+        more = _more(self.published, self.unroutable, self.undecoded)
         self._write(
             end=how,
             batches=self.batches,
@@ -148,14 +151,16 @@ class Report:
             self._metrics.flush()
 
 
-def _rows(rows: int, published: int | None, unroutable: int) -> str:
+def _rows(rows: int, published: int | None, unroutable: int, undecoded: int) -> str:
     text = f"{rows:,} rows" if published is None else f"{rows:,} rows read, {published:,} published"
+    text += f", of which {undecoded:,} were not decoded" if undecoded else ""
     return f"{text}, of which {unroutable:,} reached no queue" if unroutable else text
 
 
-def _more(published: int | None, unroutable: int) -> dict[str, int]:
+def _more(published: int | None, unroutable: int, undecoded: int) -> dict[str, int]:
     found = {} if published is None else {"published": published}
-    return {**found, "unroutable": unroutable} if unroutable else found
+    counts = {"unroutable": unroutable, "undecoded": undecoded}
+    return {**found, **{name: count for name, count in counts.items() if count}}
 
 
 class End:

@@ -41,10 +41,12 @@ ATTEMPTS: Final = 20  # to be the first with a version
 class TableLog:
     """The log of one table. Not to be shared by threads."""
 
-    def __init__(self, where: str, by: Sequence[str], columns: pa.Schema) -> None:
+    def __init__(self, where: str, by: Sequence[str], columns: pa.Schema, widens: bool = False) -> None:
+        """Make a log. A table that `widens` gets columns that it lacks."""
         self._where = where
         self._by = by
         self._columns = columns
+        self._widens = widens
         self._folder = delta.folder_of(where)
         self._table: DeltaTable | None = None  # as it was when it was opened
         self._version = -1  # the newest
@@ -61,19 +63,25 @@ class TableLog:
         for _ in range(ATTEMPTS):
             self._refresh()
             if self._table is None:
-                self._table = delta.prepared(self._where, self._by, self._columns)
+                self._table = delta.prepared(self._where, self._by, self._columns, self._widens)
                 delta.sync_log(self._where)
                 self._note()
             if not self._is_plain:
-                return delta.append(self._where, self._by, self._columns, files, batch)
+                return delta.append(self._where, self._by, self._columns, files, batch, self._widens)
             if self._number(batch.query) >= batch.number:
                 return False
             delta.require_new(self._number, self._where, batch)
-            if self._write(files, batch):
+            if self._write(files, batch.numbered(self._number)):
                 return True
         raise PipelineError(
             f"{self._where}: batch {batch.number} is not committed: other programs add versions all the time"
         )
+
+    def widen(self, columns: pa.Schema) -> None:
+        """Have the table have these columns from the next look at it on."""
+        if columns != self._columns:
+            self._columns = columns
+            self._is_plain = False  # so that it is opened anew
 
     def _number(self, name: str) -> int:
         """Return the number of a transaction that is in the table; -1 if there is none."""
@@ -91,7 +99,10 @@ class TableLog:
         if before is not None and self._table is None:
             raise PipelineError(f"{self._where} was deleted while this run was at work")
         if self._table is not None:
-            delta.require_alike(self._table, self._where, self._by, self._columns)
+            if self._widens:
+                self._table = delta.widened(self._table, self._where, self._by, self._columns)
+            else:
+                delta.require_alike(self._table, self._where, self._by, self._columns)
             self._note()
 
     def _note(self) -> None:
@@ -143,6 +154,7 @@ class TableLog:
                 "operation": "WRITE",
                 "operationParameters": parameters,
                 "engineInfo": "leveret",
+                **batch.more,
             }
         }
         for file in files:
