@@ -29,6 +29,16 @@ examples:
   leveret pipeline archive orders refunds /lake/all --partition-by day,stream
   leveret pipeline archive jobs /lake/jobs --reader archive        a queue: its messages move to the lake
   leveret pipeline archive orders shop.orders --catalog lakehouse  to an Iceberg table
+  leveret pipeline archive orders /lake/orders --decode json --schema order.json       bodies as typed columns
+  leveret pipeline archive orders /lake/orders --decode avro --registry https://registry:8081
+"""
+DECODE: Final = """\
+examples:
+  leveret pipeline decode /lake/orders --decode json --schema order-2.json
+  leveret pipeline decode /lake/orders --decode avro --registry https://registry:8081
+
+For rows that `archive --decode` could not decode, once the schema is right: those that can be decoded now are moved to
+the table, each once, and the others stay. Archiving may go on meanwhile.
 """
 REPLAY: Final = """\
 examples:
@@ -59,6 +69,7 @@ LAG: Final = """\
 examples:
   leveret pipeline lag /lake/orders.checkpoint
   leveret pipeline lag /lake/*.checkpoint --watch 5
+  leveret pipeline lag /lake/orders.checkpoint --max-behind 1000 && dbt run     only if the table is up to date
 """
 FILES: Final = """\
 examples:
@@ -134,6 +145,7 @@ class Pipeline:
         _add_optimize(actions)
         _add_clean(actions)
         _add_convert(actions)
+        _add_decode(actions)
 
 
 COMMAND: Final = Pipeline()
@@ -177,6 +189,12 @@ def _add_archive(actions: Actions[argparse.ArgumentParser], environ: Mapping[str
     )
     adding.add_argument(
         "--name", metavar="NAME", help="the name under which the broker shows it (default: what it does)"
+    )
+    _add_decoding(adding, is_needed=False)
+    adding.add_argument(
+        "--without-body",
+        action="store_true",
+        help="with --decode: the table has the decoded columns only, so it cannot be replayed",
     )
     # Of a process that the node runs: it ends when the node does, however that ends.
     adding.add_argument("--with-input", action="store_true", help=argparse.SUPPRESS)
@@ -257,6 +275,18 @@ def _add_lag(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, st
         "--watch", metavar="SECONDS", type=float, help="repeat at such intervals, until Ctrl-C"
     )
     adding.add_argument("--json", action="store_true", help="print JSON; with --watch, a line each time")
+    adding.add_argument(
+        "--max-behind",
+        metavar="N",
+        type=_whole,
+        help="exit with 1 if more messages than that are behind in all, or it is unknown how many",
+    )
+    adding.add_argument(
+        "--max-age",
+        metavar="SECONDS",
+        type=_whole,
+        help="exit with 1 if a message that is behind has waited longer in its stream, or it is unknown how long",
+    )
 
 
 def _add_files(actions: Actions[argparse.ArgumentParser]) -> None:
@@ -316,6 +346,13 @@ def _add_convert(actions: Actions[argparse.ArgumentParser]) -> None:
     adding.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
 
 
+def _add_decode(actions: Actions[argparse.ArgumentParser]) -> None:
+    text = "Decode rows again that could not be decoded, and move them to their table. Needs no Spark."
+    adding = _add_plain(actions, "decode", text, DECODE)
+    adding.add_argument("target", metavar="TARGET", help="a table that archive --decode has written")
+    _add_decoding(adding, is_needed=True)
+
+
 def _add_bundle(actions: Actions[argparse.ArgumentParser]) -> None:
     text = "Make the one file that spark-submit takes with --py-files to know format('amqp')."
     adding = _add_plain(actions, "bundle", text, BUNDLE, "commands")
@@ -330,6 +367,51 @@ def _add_bundle(actions: Actions[argparse.ArgumentParser]) -> None:
 
 
 # Arguments of several jobs.
+
+
+def _add_decoding(adding: argparse.ArgumentParser, is_needed: bool) -> None:
+    adding.add_argument(
+        "--decode",
+        choices=["json", "avro", "protobuf"],
+        required=is_needed,
+        help="have the fields of bodies as typed columns; needs leveret[decode]",
+    )
+    adding.add_argument(
+        "--schema",
+        metavar="FILE",
+        help="the schema of all bodies: a JSON Schema or columns as Spark declares them (id bigint, at timestamp),"
+        " an Avro schema, or descriptors of messages (protoc --include_imports --descriptor_set_out=FILE)",
+    )
+    adding.add_argument(
+        "--message", metavar="NAME", help="the message of a --schema of protobuf, such as shop.Order"
+    )
+    adding.add_argument(
+        "--registry",
+        metavar="URL",
+        help="a schema registry, by whose ids bodies name their schemas in Confluent's wire format",
+    )
+    adding.add_argument("--registry-user", metavar="NAME", help="the user to log in as there")
+    adding.add_argument(
+        "--registry-password-file",
+        metavar="FILE",
+        help="a file with its password (default: the variable LEVERET_REGISTRY_PASSWORD)",
+    )
+    adding.add_argument(
+        "--registry-token-file",
+        metavar="FILE",
+        help="a file with a token instead, read again for each request (or the variable LEVERET_REGISTRY_TOKEN)",
+    )
+    adding.add_argument("--registry-ca-file", metavar="FILE", help="certificates to trust there")
+    adding.add_argument(
+        "--decode-prefix",
+        metavar="TEXT",
+        help="what names of decoded columns begin with, where they would be those of the message's own",
+    )
+    adding.add_argument(
+        "--undecoded",
+        metavar="TABLE",
+        help="the table for rows that cannot be decoded (default: TARGET.undecoded)",
+    )
 
 
 def _add_plain(

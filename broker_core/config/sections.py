@@ -443,6 +443,27 @@ class PipelineEntry(Record):
         "An Iceberg catalogue of pyiceberg's configuration, in which `target` is `NAMESPACE.TABLE`.",
         None,
     )
+    decode: str | None = key(
+        OneOf("json", "avro", "protobuf"), "Have the fields of bodies as typed columns.", None
+    )
+    schema: Path | None = key(FilePath(), "With `decode`, the file with the schema of all bodies.", None)
+    message: str | None = key(Text(), "The message in a `schema` of protobuf, such as `shop.Order`.", None)
+    registry: str | None = key(
+        Text(), "With `decode`, the URL of a schema registry, by whose ids bodies name their schemas.", None
+    )
+    registry_user: str | None = key(NAME, "The user to log in as there.", None)
+    registry_password_file: Path | None = key(FilePath(), "A file with the password there.", None)
+    registry_token_file: Path | None = key(
+        FilePath(), "A file with a token instead, read again for each request.", None
+    )
+    registry_ca_file: Path | None = key(FilePath(), "Certificates to trust there.", None)
+    decode_prefix: str | None = key(Text(), "What the names of decoded columns begin with.", None)
+    without_body: bool = key(Flag(), "Whether the table has the decoded columns only.", False)
+    undecoded: str | None = key(
+        Text(),
+        "The table for rows that cannot be decoded; by default the target's name and `.undecoded`.",
+        None,
+    )
     starting: str = key(OneOf("earliest", "latest"), "Where a new table begins in a stream.", "earliest")
     reader: str | None = key(
         NAME, "The name under which messages of queues are set aside; needed for queues.", None
@@ -464,6 +485,13 @@ class PipelineEntry(Record):
     def contradictions(self) -> Iterator[Problem]:
         if self.catalog is None and "://" not in self.target and not Path(self.target).is_absolute():
             yield Problem("target", printed(self.target), "an absolute path, or a URI")
+        if self.decode is None:
+            if self.schema is not None or self.registry is not None:
+                yield Problem("decode", "nothing", "a format, with `schema` or `registry`")
+        elif (self.schema is None) == (self.registry is None):
+            yield Problem("decode", printed(self.decode), "either `schema` or `registry` with it")
+        if "@" in (self.registry or ""):
+            yield Problem("registry", "a URL with a user", "a URL without one; `registry_user` names it")
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -59,6 +59,16 @@ def words_of(entry: PipelineEntry, endpoint: str) -> Iterator[str]:
         "batch": entry.batch,
         "format": entry.format,
         "catalog": entry.catalog,
+        "decode": entry.decode,
+        "schema": entry.schema,
+        "message": entry.message,
+        "registry": entry.registry,
+        "registry-user": entry.registry_user,
+        "registry-password-file": entry.registry_password_file,
+        "registry-token-file": entry.registry_token_file,
+        "registry-ca-file": entry.registry_ca_file,
+        "decode-prefix": entry.decode_prefix,
+        "undecoded": entry.undecoded,
         "starting": entry.starting,
         "partition-by": ",".join(entry.partition_by) or "none",
         "reader": entry.reader,
@@ -67,6 +77,8 @@ def words_of(entry: PipelineEntry, endpoint: str) -> Iterator[str]:
     for name, value in given.items():
         if value is not None:
             yield f"--{name}={value}"
+    if entry.without_body:
+        yield "--without-body"
     for name, option in entry.options.items():
         yield f"--option={name}={_text(option)}"
     yield from ("--", *entry.sources, entry.target)

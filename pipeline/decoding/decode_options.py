@@ -41,6 +41,11 @@ class DecodeOptions:
         if self.registry is not None:
             self.registry.require()
 
+    @property
+    def shown(self) -> str:
+        """The place of the schemas."""
+        return self.schema if self.registry is None else self.registry.url  # type: ignore[return-value]
+
     def schemas(self) -> BodySchemas:
         """Return the source of schemas. Raises PipelineError."""
         self.require()

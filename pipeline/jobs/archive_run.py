@@ -13,6 +13,7 @@ from leveret.pipeline.jobs.archive import DELTA, ICEBERG, PARQUET, Target, check
 from leveret.pipeline.jobs.delta import folder_of
 
 if TYPE_CHECKING:
+    from leveret.pipeline.decoding.decode_options import DecodeOptions
     from leveret.pipeline.jobs.archive_local import Backlog
     from leveret.pipeline.jobs.data_files import Layout
     from leveret.pipeline.options import Options
@@ -49,6 +50,13 @@ def require_writable(target: Target) -> None:
         iceberg.require()
 
 
+def require_decodable(target: Target, decode: DecodeOptions) -> None:
+    """Check that bodies can be decoded on the way to a table, and by these schemas. Raises PipelineError."""
+    if target.format != DELTA:
+        raise BadOption(f"bodies are decoded in archives of format {DELTA}, not of {target.format}")
+    decode.schemas()
+
+
 def is_old(target: Target) -> bool:
     """Return whether this is a folder of Parquet that could be converted."""
     return target.format == PARQUET and format_of(target.where) == PARQUET
@@ -72,12 +80,16 @@ def why_not_here(
     engine: Engine,
     master: str,
     settings: Sequence[object],
+    decodes: bool = False,
 ) -> str | None:
     """Return why Spark has to do it; None if this process may. Raises BadOption if one was asked for that cannot."""
+    wants_spark = engine is Engine.SPARK or master != LOCAL_MASTER or settings
     if target.format == ICEBERG:
-        if engine is Engine.SPARK or master != LOCAL_MASTER or settings:
+        if wants_spark:
             raise BadOption("an Iceberg table is written by this process, without Spark")
         return None
+    if decodes and wants_spark:
+        raise BadOption("bodies are decoded by this process, without Spark: see docs/pipeline.md")
     reason = _why_not_here(target, checkpoint, engine, master, settings)
     if reason is not None and checkpoint is None:
         raise BadOption(

@@ -136,18 +136,23 @@ def _tell(line: str) -> None:
 
 @told
 def archive(options: argparse.Namespace, environ: Environ) -> int:
+    from leveret.pipeline.decoding.arguments import decode_options
     from leveret.pipeline.jobs import archive_run as runs
 
     kind = ICEBERG if options.catalog else runs.format_for(options.target, options.format)
     if options.catalog and options.format not in (None, ICEBERG):
         raise BadOption(f"--catalog is of Iceberg tables, not of --format {options.format}")
     target = Target(options.target, kind, options.partition_by, options.file_size, options.catalog)
+    decode = decode_options(options)
     runs.require_writable(target)
+    if decode is not None:
+        runs.require_decodable(target, decode)
     checkpoint = runs.checkpoint_for(target, options.checkpoint)
     if options.dry_run and kind == ICEBERG:
         raise BadOption("--dry-run does not tell where a run to an Iceberg table would begin")
     if options.dry_run:
         by = f", partitioned by {', '.join(target.by)}" if target.by else ""
+        by += f", with columns of {decode.format} by {decode.shown}" if decode is not None else ""
         return _plan(options, environ, checkpoint, f"{target.format} at {target.where}{by}", target)
     if runs.is_old(target):
         _tell(
@@ -155,7 +160,7 @@ def archive(options: argparse.Namespace, environ: Environ) -> int:
             f" `leveret pipeline convert {target.where}` makes it a Delta table"
         )
     engine = runs.Engine(options.engine)
-    forced = runs.why_not_here(target, checkpoint, engine, options.master, options.spark)
+    forced = runs.why_not_here(target, checkpoint, engine, options.master, options.spark, decode is not None)
     with held(folder_of(checkpoint) if checkpoint else None):
         if forced is None:
             done = _archive_here(options, environ, target, checkpoint, engine)
@@ -172,9 +177,11 @@ def _local(
     options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str | None
 ) -> Iterator[LocalArchive]:
     """Yield a run of this process whose checkpoint goes on where the table ends."""
+    from leveret.pipeline.decoding.arguments import decode_options
     from leveret.pipeline.jobs.archive_local import RETRY_S, iceberg_archive, local_archive
     from leveret.pipeline.jobs.archive_run import layout_of
     from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
+    from leveret.pipeline.jobs.decoding import decoding_of
     from leveret.pipeline.jobs.table_positions import TableCheckpoint
 
     reach = reached(options, environ, reads=True)
@@ -186,10 +193,12 @@ def _local(
         with iceberg_archive(checked, target, options.sources) as run:
             yield run
         return
-    layout = layout_of(target, checked)
+    decode = decode_options(options)
+    decoding = None if decode is None else decoding_of(target, checked, decode)
+    layout = layout_of(target, checked) if decoding is None else decoding.layout
     folder = folder_of(checkpoint) if checkpoint else None
     kept = TableCheckpoint(target.where, options.sources) if folder is None else QueryCheckpoint(folder)
-    with local_archive(checked, layout, kept) as run:
+    with local_archive(checked, layout, kept, decoding=decoding) as run:
         if behind := run.agree():
             _tell(f"archive: {behind}")
         yield run
@@ -206,7 +215,7 @@ def _archive_here(
             stop.ask_at_end_of(sys.stdin)
         report = Report("archive", _tell, file)
         with _local(options, environ, target, checkpoint) as run:
-            can_choose = target.format == DELTA
+            can_choose = target.format == DELTA and options.decode is None
             is_here, why = reason(
                 run.backlog(), engine, checkpoint is not None, options.continuous, can_choose
             )
@@ -374,10 +383,27 @@ def lag(options: argparse.Namespace, environ: Environ) -> int:
         else:
             print("\n".join(lag_lines(found)), flush=True)
         if not options.watch:
-            return DONE
+            return FAILED if late(found, options.max_behind, options.max_age) else DONE
         time.sleep(options.watch)
         if not options.json:
             print()
+
+
+def late(found: Sequence[lags.Lag], behind_max: int | None, age_max_s: float | None) -> bool:
+    """Return whether a query is further behind than it may be, in all or by its oldest message, or may be so: what is
+    unknown counts as too much, and so does a query that has read nothing yet.
+    """
+    asked = behind_max is not None or age_max_s is not None
+    if not asked:
+        return False
+    if not found or any(each.trouble for each in found):
+        return True
+    if behind_max is not None:
+        known = [each.behind for each in found if each.behind is not None]
+        if len(known) < len(found) or sum(known) > behind_max:
+            return True
+    ages = [each.behind_s for each in found if each.behind != 0]
+    return age_max_s is not None and any(age is None or age > age_max_s for age in ages)
 
 
 @told

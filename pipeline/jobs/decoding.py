@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from leveret.pipeline.arrow import Batch
 from leveret.pipeline.decoding.decode_options import JSON, DecodeOptions
 from leveret.pipeline.decoding.row_decoder import RowDecoder
-from leveret.pipeline.errors import BadOption, PipelineError
+from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.archive_columns import COLUMNS, TEXTS, columns
 from leveret.pipeline.jobs.data_files import FILE_OCTETS, DataFile, Layout, Writer, is_made, table_schema
@@ -132,10 +132,8 @@ def decoded_columns(where: str, taken: Collection[str]) -> pa.Schema:
 
 def decoding_of(target: Target, options: Options, decode: DecodeOptions) -> Decoding:
     """Return the decoding of an archive that is read with some options. Raises PipelineError."""
-    from leveret.pipeline.jobs.archive import DELTA, require_partitions
+    from leveret.pipeline.jobs.archive import require_partitions
 
-    if target.format != DELTA:
-        raise BadOption(f"bodies are decoded in archives of format {DELTA}, not of {target.format}")
     require_partitions(target.by)
     table = delta.opened(target.where)
     known = None if table is None else [field.name for field in table.schema().fields]

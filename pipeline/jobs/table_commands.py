@@ -1,4 +1,4 @@
-"""Run `leveret pipeline files`, `check`, `optimize`, `clean` and `convert` with parsed arguments, without Spark."""
+"""Run `leveret pipeline files`, `check`, `optimize`, `clean`, `decode` and `convert` with parsed arguments."""
 
 from __future__ import annotations
 
@@ -45,11 +45,14 @@ def files(options: argparse.Namespace, environ: Environ) -> int:
 @told
 def check(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.jobs import upkeep
+    from leveret.pipeline.jobs.undecoded import undecoded_beside
 
     reach = None if options.offline else reached(options, environ)
     table = _table(options.target)
     checkpoint = delta.folder_of(options.checkpoint or checkpoint_of(options.target))
     found = upkeep.offsets_of(table, options.target)
+    if (beside := undecoded_beside(table, options.target)) is not None:
+        upkeep.add_offsets(found, delta.found(beside), beside)
     marks = upkeep.marks_in_table(options.target, checkpoint) if checkpoint is not None else {}
     streams, leases = {}, []
     if reach is not None:
@@ -145,6 +148,19 @@ def clean(options: argparse.Namespace, environ: Environ) -> int:
         else "nothing to remove"
     )
     print(f"{what}: {done}", file=sys.stderr)
+    return DONE
+
+
+@told
+def decode(options: argparse.Namespace, environ: Environ) -> int:
+    from leveret.pipeline.decoding.arguments import decode_options
+    from leveret.pipeline.jobs.decoding import decode_again
+
+    how = decode_options(options)
+    assert how is not None
+    _table(options.target)
+    done = decode_again(options.target, how)
+    print(f"{done.moved:,} rows were moved to {options.target}, {done.left:,} still cannot be decoded")
     return DONE
 
 

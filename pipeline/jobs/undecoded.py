@@ -146,3 +146,12 @@ def require_beside(archive: str, where: str) -> None:
     """Check that the two tables are not one. Raises BadOption."""
     if where.rstrip("/") == archive.rstrip("/"):
         raise BadOption("rows that cannot be decoded need a table of their own: --undecoded names the target")
+
+
+def undecoded_beside(table: DeltaTable, where: str) -> str | None:
+    """Return the place of rows that could not be decoded; None if there are none. Raises PipelineError."""
+    number = delta.changes_in(table)
+    if not number:
+        return None
+    place = delta.change_in(table, where, number).where or where.rstrip("/") + UNDECODED
+    return None if delta.opened(place) is None else place

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -90,17 +89,22 @@ def joined(found: Iterable[Interval]) -> list[Interval]:
 
 def offsets_of(table: DeltaTable, where: str) -> dict[Partition, OffsetSet]:
     """Read which offsets of which partitions are in a table. Raises PipelineError."""
-    found: dict[Partition, OffsetSet] = defaultdict(OffsetSet)
+    found: dict[Partition, OffsetSet] = {}
+    add_offsets(found, table, where)
+    return found
+
+
+def add_offsets(found: dict[Partition, OffsetSet], table: DeltaTable, where: str) -> None:
+    """Add the offsets that are in a table, as in that of rows that could not be decoded. Raises PipelineError."""
     dataset = table.to_pyarrow_dataset()
     if missing := [name for name in COLUMNS if name not in dataset.schema.names]:
         raise PipelineError(f"{where} is no archive of messages: it has no column {', '.join(missing)}")
     try:
         for batch in dataset.to_batches(columns=list(COLUMNS)):
             for each, offsets in by_partition(batch):
-                found[each].add(offsets)
+                found.setdefault(each, OffsetSet()).add(offsets)
     except (OSError, pa.ArrowException) as error:
         raise PipelineError(f"{where} cannot be read: {error}") from None
-    return dict(found)
 
 
 def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.Array]]:

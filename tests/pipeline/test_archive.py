@@ -550,9 +550,9 @@ def test_of_two_drivers_that_commit_a_micro_batch_at_once_one_does(
         lake.once(Fragile(lake.checkpoint, "planned"))
     before = delta.prepared
 
-    def overtaken(where: str, by: Sequence[str], columns: pyarrow.Schema) -> deltalake.DeltaTable:
+    def overtaken(where: str, by: Sequence[str], *more: object) -> deltalake.DeltaTable:
         """Return the table as it was before another driver commits the same micro-batch."""
-        table = before(where, by, columns)
+        table = before(where, by, *more)  # type: ignore[arg-type]
         monkeypatch.setattr(delta, "prepared", before)
         lake.once()
         return table

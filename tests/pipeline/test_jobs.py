@@ -359,6 +359,37 @@ def test_the_command_tells_the_lag(broker: Broker, tmp_path: Path, capsys: pytes
     assert main(["pipeline", "lag", str(tmp_path), "--endpoint", broker.url], {}) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([], 0),
+        (["--max-behind", "6"], 0),
+        (["--max-behind", "5"], 1),
+        (["--max-age", "99999999999"], 0),
+        (["--max-age", "60"], 1),
+        (["--max-behind", "6", "--max-age", "60"], 1),
+    ],
+)
+def test_lag_is_a_condition_of_what_comes_next(broker: Broker, tmp_path: Path, words: list[str], code: int):
+    broker.stream("orders").fill(10)
+    folder = checkpoint(tmp_path / "lake.checkpoint", {"orders": {"0": at(10)}}, done=1)
+    lag = ["pipeline", "lag", str(folder), "--endpoint", broker.url]
+    assert main([*lag, "--max-behind", "0", "--max-age", "0"], {}) == 0
+    broker.streams["orders"].fill(6)
+    assert main([*lag, *words], {}) == code
+
+
+def test_a_lag_that_is_unknown_is_too_much(broker: Broker, tmp_path: Path):
+    broker.stream("orders").remake()
+    folder = checkpoint(tmp_path / "lake.checkpoint", {"orders": {"0": at(10)}}, done=1)
+    unread = checkpoint(tmp_path / "unread.checkpoint", {"orders": {"0": at(10)}}, done=0)
+    for each in (folder, unread):
+        lag = ["pipeline", "lag", str(each), "--endpoint", broker.url]
+        assert main(lag, {}) == 0
+        assert main([*lag, "--max-behind", "1000"], {}) == 1
+        assert main([*lag, "--max-age", "1000"], {}) == 1
+
+
 # Progress.
 
 

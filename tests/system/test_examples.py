@@ -87,6 +87,19 @@ PRINTED = {
     ],
     "29_mqtt_to_delta.py": ["6 messages in the table", "device 0: 19.00 °C", "device 1: 19.50 °C"],
     "31_stream_to_duckdb.py": ["60 orders from eu", "30 orders from us", "the longest has 8 bytes"],
+    "32_decode_orders.py": [
+        'not decoded: {"number": 3, "price": 4.25}: $.id is missing',
+        "1 rows were moved to lake, 0 still cannot be decoded",
+        "id,number,price",
+        "1,,9.50",
+        "2,,12.00",
+        ",3,4.25",
+    ],
+    "33_when_up_to_date.py": [
+        "up to date: True [('till', 2.5), ('web', 4.0)]",
+        "up to date: False",
+        "up to date: True [('till', 2.5), ('web', 5.5)]",
+    ],
     "21_migrate_from_0_10.py": [
         "0-9-1 kitchen: carrots for table 7",
         "till hears over 0-10: ready: carrots",
@@ -98,6 +111,8 @@ NEEDS = {
     "15_stream_to_polars.py": ("polars", "pyarrow"),
     "29_mqtt_to_delta.py": ("polars", "pyarrow", "deltalake", "paho.mqtt"),
     "31_stream_to_duckdb.py": ("duckdb", "polars", "pyarrow"),
+    "32_decode_orders.py": ("polars", "pyarrow", "deltalake"),
+    "33_when_up_to_date.py": ("duckdb", "pyarrow", "deltalake"),
 }
 
 

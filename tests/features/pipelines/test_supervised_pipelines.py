@@ -107,6 +107,52 @@ def test_all_settings_reach_the_process_and_no_password_does(works: Works) -> No
     assert works.words[-4:] == ["--", "orders", "-x", "/lake/orders"]
 
 
+def test_settings_of_decoding_reach_the_process(works: Works) -> None:
+    settings = {
+        "decode": "protobuf",
+        "schema": "order.desc",
+        "message": "shop.Order",
+        "decode_prefix": "order_",
+        "without_body": True,
+        "undecoded": "/lake/other",
+    }
+    works.run({**ORDERS, **settings})
+    assert {
+        *("--decode=protobuf", "--schema=/etc/order.desc", "--message=shop.Order"),
+        *("--decode-prefix=order_", "--without-body", "--undecoded=/lake/other"),
+    } < {*works.words}
+    registry = {
+        "decode": "avro",
+        "registry": "https://registry:8081",
+        "registry_user": "lake",
+        "registry_password_file": "secret",
+        "registry_ca_file": "/ca.pem",
+    }
+    works = Works()
+    works.run({**ORDERS, **registry})
+    assert {
+        *("--decode=avro", "--registry=https://registry:8081", "--registry-user=lake"),
+        *("--registry-password-file=/etc/secret", "--registry-ca-file=/ca.pem"),
+    } < {*works.words}
+    works = Works()
+    works.run({**ORDERS, "decode": "avro", "registry": "https://r", "registry_token_file": "token"})
+    assert {"--registry-token-file=/etc/token"} < {*works.words}
+
+
+def test_settings_of_decoding_that_make_no_sense_are_refused(works: Works) -> None:
+    for settings, why in (
+        ({"decode": "json"}, "either `schema` or `registry`"),
+        ({"decode": "json", "schema": "/s", "registry": "https://r"}, "either `schema` or `registry`"),
+        ({"schema": "/s"}, "a format, with `schema` or `registry`"),
+        ({"decode": "avro", "registry": "https://u:sesame@r"}, "a URL without one"),
+        ({"decode": "xml", "schema": "/s"}, "json"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            works.run({**ORDERS, **settings})
+        assert why in str(caught.value)
+        assert "sesame" not in str(caught.value)
+
+
 def test_the_process_understands_its_arguments(works: Works) -> None:
     import argparse
 
