@@ -16,10 +16,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from leveret.pipeline.decoding.decode_options import DecodeOptions
+from leveret.pipeline.jobs.archive import Target
 from leveret.pipeline.jobs.archive_columns import columns
 from leveret.pipeline.jobs.archive_local import local_archive
 from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
 from leveret.pipeline.jobs.data_files import Layout
+from leveret.pipeline.jobs.decoding import decoding_of
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.options import Use, read_options
 
@@ -28,7 +31,9 @@ BY: Final = ("day", "hour")
 SOURCES: Final = {
     "stream": {"subscribe": "lake-events", "startingOffsets": "earliest"},
     "queue": {"subscribe": "for-lake", "readerName": "lake"},
+    "decoded": {"subscribe": "lake-events", "startingOffsets": "earliest"},
 }
+DECODED: Final = "decoded"  # whose bodies are decoded, by the columns in the file `schema` of the folder
 ON: Final = "on"
 EVERY_S: Final = 0.02  # between micro-batches of a run that goes on
 KILLED, DONE, FAILED = "killed", "done", "failed"
@@ -48,8 +53,13 @@ def archive(endpoint: str, folder: Path, source: str, goes_on: bool) -> None:
         "retrySeconds": "20",
     }
     options = read_options({**given, **SOURCES[source]}, Use.STREAM)
-    layout = Layout(str(where), BY, columns(options, BY))
-    with local_archive(options, layout, QueryCheckpoint(folder / f"{source}-lake.checkpoint")) as run:
+    decoding = None
+    if source == DECODED:
+        how = DecodeOptions("json", str(folder / "schema"))
+        decoding = decoding_of(Target(str(where), by=BY), options, how)
+    layout = Layout(str(where), BY, columns(options, BY)) if decoding is None else decoding.layout
+    checkpoint = QueryCheckpoint(folder / f"{source}-lake.checkpoint")
+    with local_archive(options, layout, checkpoint, decoding=decoding) as run:
         run.agree()
         report = Report("archive", lambda line: None)
         if goes_on:

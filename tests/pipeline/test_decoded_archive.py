@@ -4,6 +4,8 @@ and columns come as schemas get them."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,8 +25,9 @@ from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, TableCheckpoint
 from leveret.pipeline.options import Use, read_options
 from tests.interop.conftest import need_module
-from tests.pipeline import bulk
+from tests.pipeline import archiver, bulk
 from tests.pipeline.bulk import FakeBroker, message
+from tests.pipeline.conftest import ROOT
 
 polars = need_module("polars")
 need_module("deltalake")
@@ -297,6 +300,35 @@ def test_the_two_tables_are_not_one(lake: DecodedLake):
     lake.decode = DecodeOptions("json", str(lake.file), undecoded=f"{lake.where}/")
     with pytest.raises(BadOption, match="a table of their own"):
         lake.once()
+
+
+@pytest.mark.timeout(600)
+def test_a_process_that_is_killed_at_any_step_repeats_and_loses_nothing(broker: FakeBroker, tmp_path: Path):
+    stream = broker.stream("lake-events")
+    command = [sys.executable, "-m", "tests.pipeline.archiver", broker.url, str(tmp_path)]
+    (tmp_path / "schema").write_text("n bigint")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:  # type: ignore[call-overload]
+
+        def run(step: int) -> str:
+            process.stdin.write(f"decoded {step}\n")
+            process.stdin.flush()
+            return str(process.stdout.readline().strip())
+
+        step, killed_at = 1, 0
+        while True:
+            stream.publish(*(message(body) for body in (b'{"n": 1}', b"?", b'{"m": "x"}', b'{"n": "x"}')))
+            (tmp_path / "schema").write_text(f"n bigint, m{step} string")  # a column more in each run
+            if run(step) == archiver.DONE:
+                break
+            killed_at += 1
+            step += 1
+        process.stdin.close()
+    assert killed_at > 15
+    where = str(archiver.table_of(tmp_path, archiver.DECODED))
+    tables = [polars.read_delta(each)["offset"].to_list() for each in (where, f"{where}.undecoded")]
+    assert sorted(tables[0]) == [each for each in range(stream.next) if each % 4 in (0, 2)]
+    assert sorted(tables[1]) == [each for each in range(stream.next) if each % 4 in (1, 3)]
 
 
 # Back after a fix.

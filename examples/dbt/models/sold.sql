@@ -1,0 +1,2 @@
+{{ config(materialized='table') }}
+select shop, sum(price) as sold from {{ source('lake', 'orders') }} group by all
