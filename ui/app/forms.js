@@ -59,9 +59,22 @@ const refreshed = () =>
     document.dispatchEvent(new CustomEvent("leveret:changed", { detail: resolve }));
   });
 
-/** A form that opens on demand. */
+/** A form that opens on demand, with the cursor where typing begins. */
 export const panel = (title, content) =>
-  h("details", { class: "panel", "data-key": `panel ${title}` }, h("summary", {}, title), content);
+  h(
+    "details",
+    { class: "panel", "data-key": `panel ${title}`, ontoggle: ({ currentTarget: opened }) => begin(opened) },
+    h("summary", {}, title),
+    content,
+  );
+
+// On a phone the cursor would bring up the keys, which hide the form.
+function begin(opened) {
+  if (!opened.open || matchMedia("(pointer: coarse)").matches) return;
+  const fields = [...opened.querySelectorAll("input, select, textarea")];
+  const first = fields.find((each) => each.required && !each.value) ?? fields[0];
+  first?.focus();
+}
 
 function values(made, fields) {
   const given = new FormData(made);

@@ -7,6 +7,7 @@
 
 import * as api from "./api.js";
 import { h, morph } from "./dom.js";
+import { listenForSlash, openNamed, taken } from "./finding.js";
 import { clock } from "./format.js";
 import { listsAgain } from "./kept.js";
 import { leave } from "./notices.js";
@@ -100,13 +101,16 @@ const viewAt = ({ names }) => VIEWS[`${names[0] ?? "overview"}/${Math.max(names.
 async function go() {
   const before = JSON.stringify(state.at.names);
   state.at = place(location.hash);
+  const title = taken(state.at);
   if (before !== JSON.stringify(state.at.names)) leave();
   await refresh();
   if (!session.whoever()) return; // logged out meanwhile
-  if (before === JSON.stringify(state.at.names)) return;
-  hostsAgain(); // there may be others; the next drawing shows them
-  scrollTo(0, 0);
-  document.getElementById("main")?.focus({ preventScroll: true });
+  if (before !== JSON.stringify(state.at.names)) {
+    hostsAgain(); // there may be others; the next drawing shows them
+    scrollTo(0, 0);
+    document.getElementById("main")?.focus({ preventScroll: true });
+  }
+  if (title) openNamed(title);
 }
 
 /** Loads what the view shows, and the state of the node. Waits until this, or what has begun since, is shown. */
@@ -277,5 +281,6 @@ document.addEventListener("leveret:host", () => session.whoever() && refresh());
 document.addEventListener("leveret:redraw", () => session.whoever() && redraw());
 document.addEventListener("leveret:out", () => showLogin());
 applyTheme();
+listenForSlash();
 api.renewBy(openid.renew);
 start();

@@ -1,6 +1,7 @@
 // The frame around every view: navigation, the virtual host, the user, and problems of the node.
 
 import { h } from "./dom.js";
+import { finder } from "./finding.js";
 import { duration } from "./format.js";
 import { lists } from "./kept.js";
 import { link } from "./routes.js";
@@ -130,6 +131,8 @@ const groups = () => [
 
 const isWithin = (names, view) => view.every((name, index) => (names[index] ?? "overview") === name);
 
+const allowed = (views) => views.filter(([, , tag]) => !tag || session.has(tag));
+
 const navigation = ({ names }) =>
   h(
     "nav",
@@ -141,11 +144,12 @@ const navigation = ({ names }) =>
         if (event.target.closest("a")) isOpen = false;
       },
     },
-    groups().map(([group, views]) => {
-      const allowed = views.filter(([, , tag]) => !tag || session.has(tag));
+    finder(groups().flatMap(([, views]) => allowed(views))),
+    groups().map(([group, all]) => {
+      const views = allowed(all);
       return [
-        group && allowed.length > 0 && h("span", { class: "group" }, group),
-        allowed.map(([name, title]) =>
+        group && views.length > 0 && h("span", { class: "group" }, group),
+        views.map(([name, title]) =>
           h(
             "a",
             { href: link([name].flat()), "aria-current": isWithin(names, [name].flat()) ? "page" : null },
