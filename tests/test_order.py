@@ -7,7 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import EXPENSIVE, HERE, PARTS, SOURCE, dealt, is_of, pytest_ignore_collect
+from tests.conftest import (
+    EXPENSIVE,
+    HERE,
+    PARTS,
+    SOURCE,
+    beginning,
+    dealt,
+    entries,
+    is_of,
+    pytest_ignore_collect,
+)
 from tests.harness import seldom
 
 
@@ -54,6 +64,21 @@ def test_one_process_runs_what_is_expensive_first() -> None:
 def test_a_folder_is_not_expensive_because_its_name_begins_as_that_of_one_that_is() -> None:
     tests = [*items("handbook/test_a.py", 1), *items("ha/test_b.py", 1)]
     assert names(dealt(tests, 1)) == ["ha/test_b.py", "handbook/test_a.py"]
+
+
+def test_each_worker_begins_to_collect_after_its_share_of_the_files() -> None:
+    sizes = {Path(name): size for name, size in (("a", 10), ("b", 20), ("c", 20), ("d", 10))}
+    orders = [beginning(sizes, worker, 3) for worker in range(3)]
+    assert ["".join(map(str, order)) for order in orders] == ["abcd", "bcda", "cdab"]
+
+
+def test_what_workers_collect_is_all_that_has_tests() -> None:
+    within = [
+        path.relative_to(HERE).parts[0]
+        for path in HERE.rglob("test_*.py")
+        if "node_modules" not in path.parts
+    ]
+    assert {each.name for each in entries()} >= set(within)
 
 
 def parts_of(name: str, *marks: str) -> set[str]:
