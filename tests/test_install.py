@@ -113,6 +113,7 @@ def the_wheel(folder: Path) -> Path:
     return found
 
 
+@packing
 def test_a_wheel_is_compiled_where_there_is_a_compiler(project: Path, tmp_path: Path):
     done = built(project, tmp_path, {})
     assert done.returncode == 0, done.stdout + done.stderr
@@ -230,6 +231,7 @@ def test_a_source_distribution_is_all_of_the_project_and_a_plain_wheel_of_it_ser
     )
 
 
+@packing
 @pytest.mark.skipif(os.environ.get("LEVERET_TESTED") != "compiled", reason="runs with `make test-compiled`")
 def test_a_wheel_of_what_is_compiled_serves_with_what_is_in_it(whole: Path, tmp_path: Path):
     compiled = Path(leveret.__file__).parents[1]
@@ -306,6 +308,7 @@ def test_what_is_set_up_serves_at_once_without_a_network_and_is_compiled_at_the_
     assert f"Leveret {VERSION}, compiled" in told
 
 
+@packing
 def test_an_index_is_told_what_it_wants_to_know(whole: Path, tmp_path: Path):
     home = "https://code.example/leveret"
     done = built(whole, tmp_path, {"LEVERET_COMPILE": "never", "LEVERET_HOME": home})

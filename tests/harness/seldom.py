@@ -20,3 +20,7 @@ spark_killed = pytest.mark.seldom("it takes minutes, and kills once more what ot
 packing = pytest.mark.seldom(
     "it fails when what packs and sets up is changed: setup.py, pyproject.toml, scripts/"
 )
+# What the recipes use of a node is tried by the clients that they are made of.
+recipes = pytest.mark.seldom(
+    "it fails when a page or the frameworks are changed, and starts a pytest for each of them"
+)

@@ -15,6 +15,7 @@ import yaml
 
 from leveret.config.config import load
 from leveret.server.node.threaded import ThreadedNode
+from tests.harness.seldom import recipes
 from tests.interop.conftest import need_module
 from tests.sources import ROOT
 
@@ -86,6 +87,7 @@ def test_every_recipe_is_tried():
     )
 
 
+@recipes
 @pytest.mark.parametrize("title", MODULES)
 def test_the_tests_of_a_recipe_pass(title: str, tmp_path: Path):
     for name in MODULES[title]:
