@@ -154,6 +154,8 @@ class Broker(Settling):
         self.remote_ends: Mapping[str, Callable[[], object]] = {}
         # By the protocol's name: returns what operators may list of it.
         self.listings: Mapping[str, Callable[[], Sequence[Listing]]] = {}
+        # By the protocol's name: returns the exchange and the routing key of an address; see `Protocol.addressed`.
+        self.addresses: Mapping[str, Callable[[str], tuple[str, str]]] = {}
         self.guests = Guests(self)
 
     def intercept(self, interceptors: Chain | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from typing import Protocol as TypingProtocol
 
@@ -230,6 +231,9 @@ class Protocol:
     returns rows of everything else that its clients can ask for by name, for the documentation. `remote_ends()` returns
     what makes the ends of transfers on brokers that speak it; it is called when the first transfer is set up.
     `listings()` returns what operators may list, and perhaps delete, besides queues and messages.
+    `addressed(config, address)` returns the exchange and the routing key of messages that its clients publish to an
+    address, where they do not write these themselves; it raises ValueError, with the reason, for one that they cannot
+    publish to.
     `subprotocols` are the names by which clients ask for it when they open a WebSocket (RFC 6455, section 1.9).
     """
 
@@ -249,6 +253,7 @@ class Protocol:
     settings: type[Record] | None = None
     subprotocols: tuple[str, ...] = ()
     listings: Callable[[], Sequence[Listing]] | None = None
+    addressed: Callable[[Config, str], tuple[str, str]] | None = None
 
     def kinship(self, data: bytes) -> int:
         """Return the length of the longest prefix of other versions that the data begins with; 0 without any."""
@@ -273,6 +278,13 @@ def remote_ends_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], o
 def listings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Sequence[Listing]]]:
     """Return, by the protocol's name, the function that returns what operators may list of it."""
     return {each.name: each.listings for each in protocols if each.listings is not None}
+
+
+def addresses_of(
+    protocols: Iterable[Protocol], config: Config
+) -> Mapping[str, Callable[[str], tuple[str, str]]]:
+    """Return, by the protocol's name, the function from an address to an exchange and a routing key."""
+    return {each.name: partial(each.addressed, config) for each in protocols if each.addressed is not None}
 
 
 class FrontEndInputs(HeldInputs, TypingProtocol):

@@ -53,6 +53,11 @@ def add_explain(asking: argparse.ArgumentParser, environ: Environ) -> None:
     )
     asking.add_argument("--key", default="", help="the routing key")
     asking.add_argument(
+        "--address",
+        metavar="PROTOCOL:ADDRESS",
+        help="in place of both, what clients of a protocol publish to, such as a topic",
+    )
+    asking.add_argument(
         "--header", metavar="NAME=VALUE", action="append", default=[], type=header, help="may be repeated"
     )
     virtual_host(asking)
@@ -152,11 +157,20 @@ def explain(options: argparse.Namespace, environ: Environ) -> int:
     if options.recording is not None:
         from leveret.server.cli.recordings import explain_then
 
+        if options.address is not None:
+            return failed("a recording has no protocols: --address needs a node", USAGE)
         return explain_then(options)
     if options.at is not None:
         return failed("--at is a moment in a recording: name its file with --recording", USAGE)
 
-    query = [("vhost", options.vhost), ("exchange", options.exchange), ("key", options.key)]
+    query = [("vhost", options.vhost)]
+    if options.address is None:
+        query += [("exchange", options.exchange), ("key", options.key)]
+    else:
+        protocol, colon, address = options.address.partition(":")
+        if not colon or options.exchange or options.key:
+            return failed("--address is PROTOCOL:ADDRESS, in place of --exchange and --key", USAGE)
+        query += [("protocol", protocol), ("address", address)]
     query += [("user", options.as_user)] if options.as_user else []
     query += [("header", header) for header in options.header]
     return asked(options, environ, "GET", f"/api/leveret/explain?{urlencode(query)}")

@@ -29,7 +29,14 @@ from leveret.config.sections import GUEST
 from leveret.config.store import POSTGRES
 from leveret.config.types import Address
 from leveret.durable.store.contract import FencedError, Store, StoreError
-from leveret.front_end import FrontEnd, encodings_of, listings_of, queue_arguments_of, remote_ends_of
+from leveret.front_end import (
+    FrontEnd,
+    addresses_of,
+    encodings_of,
+    listings_of,
+    queue_arguments_of,
+    remote_ends_of,
+)
 from leveret.observability.history import History
 from leveret.security.guards import Admission, descriptors_max
 from leveret.server.node import assembly
@@ -176,6 +183,7 @@ class Node(Batches):
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
         self.broker.remote_ends = remote_ends_of(self._plugins.protocols.values())
         self.broker.listings = listings_of(self._plugins.protocols.values())
+        self.broker.addresses = addresses_of(self._plugins.protocols.values(), self.config)
         assembly.record_spans(self.broker, self.config)
         assembly.let_in(self.broker, self._plugins)
         self.persistence = self._persistence()

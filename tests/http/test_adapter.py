@@ -328,14 +328,36 @@ EXPLAIN_REFUSED = {
     "header==x": (400, "header '=x' is not NAME=VALUE"),
     "header=CC=x": (400, "invalid message: unacceptable type 'longstr' in header 'CC', expected an array"),
     "key=a&key=b": (400, "parameter 'key' is given 2 times"),
-    "exchang=a": (400, "unknown parameter 'exchang'; known are vhost, exchange, key, header, user"),
+    "exchang=a": (
+        400,
+        "unknown parameter 'exchang'; known are vhost, exchange, key, header, user, protocol, address",
+    ),
+    "protocol=none&address=a": (400, "protocol 'none' has no addresses of its own; words has"),
+    "address=a": (400, "protocol '' has no addresses of its own; words has"),
+    "protocol=words&address=a&key=b": (400, "an address stands for exchange and key: name it, or these"),
+    "protocol=words&address=a": (400, "the address: 'a' is not two words"),
     "key&" * 1001: (400, "there are more than 1000 parameters"),
 }
 
 
 @pytest.mark.parametrize("query", EXPLAIN_REFUSED, ids=lambda query: query[:20])
 def test_what_cannot_be_explained_is_refused_in_words(desk: Desk, query: str) -> None:
+    desk.broker.addresses = {"words": words}
     assert desk.ask(f"/api/leveret/explain?{query}").refusal == EXPLAIN_REFUSED[query]
+
+
+def words(address: str) -> tuple[str, str]:
+    """Two words are an exchange and a key in a protocol that there is not."""
+    exchange, _, key = address.partition(" ")
+    if not key:
+        raise ValueError(f"'{address}' is not two words")
+    return exchange, key
+
+
+def test_an_explanation_takes_the_address_of_a_protocol(desk: Desk) -> None:
+    desk.broker.addresses = {"words": words}
+    told = desk.ask("/api/leveret/explain?protocol=words&address=amq.topic%20a.b").content
+    assert (told["steps"][0]["exchange"], told["keys"]) == ("amq.topic", ["a.b"])
 
 
 # The connection.

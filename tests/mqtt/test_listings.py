@@ -128,6 +128,21 @@ def test_http_lists_and_deletes(node: ThreadedNode) -> None:
         assert last.reason_code == 0x98
 
 
+def test_explain_knows_topics(node: ThreadedNode, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://{node.node.addresses[-1]}"
+    with SocketClient(f"{node.host}:{node.port}") as client:
+        client.connect("d3")
+        client.send(Subscribe(1, (Subscription("devices/+/out", 1),)))
+        client.next(SubAck)
+        asked_for = ["explain", "--url", url, "--address"]
+        assert cli.main([*asked_for, "mqtt:devices/7/out"], {}) == cli.DONE
+        assert "routed to 1 queue: mqtt-subscription-d3qos1" in capsys.readouterr().out
+        assert cli.main([*asked_for, "mqtt:devices/+/out"], {}) == cli.REFUSED
+        assert "for filters" in capsys.readouterr().err
+        assert cli.main([*asked_for, "devices"], {}) == cli.USAGE
+        assert cli.main([*asked_for, "mqtt:a", "--key", "b"], {}) == cli.USAGE
+
+
 def test_the_command_lists_and_deletes(node: ThreadedNode, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"http://{node.node.addresses[-1]}"
     with SocketClient(f"{node.host}:{node.port}") as client:

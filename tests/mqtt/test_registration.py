@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from leveret.config.config import parse
-from leveret.protocols.mqtt.broker.registration import PROTOCOL
+from leveret.protocols.mqtt.broker.registration import PROTOCOL, addressed
 from leveret.server.node.assembly import protocols_of
 
 LOADED = """
@@ -52,3 +52,11 @@ def test_what_cannot_be_is_refused(line: str) -> None:
     assert PROTOCOL.settings is not None
     (problem,) = config.protocols.problems("mqtt", PROTOCOL.settings)
     assert str(problem).startswith(f"protocols.mqtt.{line.split()[0]}")
+
+
+def test_a_topic_stands_for_an_exchange_and_a_key() -> None:
+    config = parse({"protocols": {"mqtt": {"exchange": "things"}}})
+    assert addressed(config, "devices/7.1/out") == ("things", "devices.7/1.out")
+    for topic in ("", "a/+", "a/#", "a" * 256):
+        with pytest.raises(ValueError, match="topic"):
+            addressed(config, topic)

@@ -128,7 +128,7 @@ def forget_logins(request: Request) -> Json:
 
 
 def explained(request: Request) -> Json:
-    request.only("vhost", "exchange", "key", "header", "user")
+    request.only("vhost", "exchange", "key", "header", "user", "protocol", "address")
     host = request.broker.virtual_host(request.one("vhost", "/"))
     headers = dict(map(header, request.query.get("header", ())))
     user = None
@@ -136,7 +136,29 @@ def explained(request: Request) -> Json:
         user = request.broker.access.user(name := request.one("user", ""))
         if user is None:
             raise NotFound(f"no user '{name}'")
-    return explain(host, request.one("exchange", ""), request.one("key", ""), headers, user=user).to_json()
+    exchange, key = addressed(request)
+    return explain(host, exchange, key, headers, user=user).to_json()
+
+
+def addressed(request: Request) -> tuple[str, str]:
+    """Return the exchange and the key that a request names, or those of an address in a protocol's words.
+
+    Raises PreconditionFailed.
+    """
+    protocol = request.one("protocol", "")
+    if not protocol and "address" not in request.query:
+        return request.one("exchange", ""), request.one("key", "")
+    if "exchange" in request.query or "key" in request.query:
+        raise PreconditionFailed("an address stands for exchange and key: name it, or these")
+    known = request.broker.addresses
+    if protocol not in known:
+        raise PreconditionFailed(
+            f"protocol '{protocol[:40]}' has no addresses of its own; {', '.join(known) or 'none'} has"
+        )
+    try:
+        return known[protocol](request.one("address", ""))
+    except ValueError as error:
+        raise PreconditionFailed(f"the address: {error}") from None
 
 
 def header(text: str) -> tuple[str, Value]:

@@ -60,6 +60,17 @@ def listings() -> Sequence[Listing]:
     return LISTINGS
 
 
+def addressed(config: Config, topic: str) -> tuple[str, str]:
+    """Return the exchange and the routing key of a topic. Raises ValueError if nothing can be published to it."""
+    from leveret.protocols.mqtt.broker.topics import can_be_topic, fits, key_of
+
+    if not can_be_topic(topic):
+        raise ValueError("a topic to publish to is not empty, and has no + and no #, which are for filters")
+    if not fits(topic):
+        raise ValueError("a topic has at most 255 bytes")
+    return config.protocols.of(NAME, MqttSettings).exchange, key_of(topic)
+
+
 PROTOCOL: Final = Protocol(
     name=NAME,
     first_bytes=(b"\x10",),
@@ -71,5 +82,6 @@ PROTOCOL: Final = Protocol(
     settings=MqttSettings,
     subprotocols=("mqtt",),
     listings=listings,
+    addressed=addressed,
     prepare=partial(import_module, "leveret.protocols.mqtt.broker.adapter"),
 )
