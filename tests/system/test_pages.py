@@ -26,7 +26,11 @@ import yaml
 
 from leveret import ThreadedNode, embedded
 from leveret.config.config import Config, parse
+from leveret.protocols.mqtt.broker.encoding import packed
+from leveret.protocols.mqtt.broker.retained import retained_of
+from leveret.protocols.mqtt.codec.properties import NONE
 from leveret.server import cli
+from leveret.virtual_host import VirtualHost
 from tests.sources import ROOT
 
 pytestmark = pytest.mark.system
@@ -152,7 +156,13 @@ def node(
     with ThreadedNode(embedded(CONFIG)) as node:
         for line in BEFORE.strip().splitlines():
             assert leveret(node, shlex.split(line)) == 0, f"{line}: {capsys.readouterr().err}"
+        node.call(lambda: retain(node.node.broker.virtual_host("/")))
         yield node
+
+
+def retain(host: VirtualHost) -> None:
+    """Have a retained message of the topic that a page looks at."""
+    retained_of(host).retain("devices/7/out", packed(1, b"", NONE), b"21.5", None)
 
 
 def address(node: ThreadedNode) -> str:
