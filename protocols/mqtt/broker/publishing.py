@@ -41,6 +41,22 @@ OF_THE_CONNECTION: Final = ("topic_alias", "will_delay_interval")
 class Publishing:
     """Publishes the messages of one client."""
 
+    __slots__ = (
+        "_body_size_max",
+        "_broker",
+        "_client",
+        "_client_id",
+        "_facts",
+        "_flags",
+        "_host",
+        "_keys",
+        "_octets",
+        "_properties",
+        "_settings",
+        "_target",
+        "_targets",
+    )
+
     def __init__(self, client: Client, client_id: str, settings: MqttSettings, body_size_max: int) -> None:
         self._client = client
         self._broker = client.broker

@@ -135,7 +135,7 @@ class Reader:
         self._pieces: list[bytes] = []  # what came behind it
         self._pieces_size = 0
         self._needed = 1  # bytes from `_at` on, before there can be another packet
-        self._topics: dict[bytes, str] = {b"": ""}
+        self._topics: dict[bytes, str] = {}
         self._properties: dict[bytes, Properties] = {}
 
     @property
@@ -340,15 +340,16 @@ class Reader:
 
     def _new_topic(self, octets: bytes) -> str | None:
         """Return a topic that is not remembered, or None if it is wrong."""
+        if not octets:  # a topic alias stands for it
+            return ""
         try:
             topic = text_of(octets)
             check_topic_name(topic)
         except MqttError:
             return None
         if len(octets) <= REMEMBERED_SIZE_MAX:
-            if len(self._topics) > REMEMBERED_MAX:
+            if len(self._topics) >= REMEMBERED_MAX:
                 self._topics.clear()
-                self._topics[b""] = ""
             self._topics[octets] = topic
         return topic
 
