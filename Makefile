@@ -17,7 +17,7 @@ PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test check rest checked nightly test-compiled test-plain test-source test-often test-seldom test-cheap lint lint-macos compile site wheel release format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
+.PHONY: help run test check rest checked nightly test-compiled test-plain test-source test-often test-seldom test-cheap lint lint-macos compile site wheel wheels release format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -92,6 +92,10 @@ site: $(VENV)/.ready-to-run ## make the handbook's pages for a browser, with a s
 wheel: $(VENV)/.ready-to-run $(COMPILED)/.ready site ## pack what is compiled, and the handbook, as a wheel into dist/
 	@$(BIN)/python -c 'import build.__main__' 2>/dev/null || scripts/setup.sh wheels
 	$(BIN)/python scripts/wheel.py $(ARGS)
+
+# Without a container engine: each is for machines like this one.
+wheels: $(VENV)/.ready-to-run ## build and try a compiled wheel with each Python from 3.11 to 3.14 that is here, into dist/
+	$(BIN)/python scripts/wheels.py $(ARGS)
 
 # An index takes wheels for Linux from cibuildwheel only, which needs a container engine (docs/operations/releasing.md).
 release: export LEVERET_HOME = $(URL)
