@@ -39,6 +39,14 @@ FINDINGS: Final = """async () => {
     const {violations} = await axe.run({resultTypes: ["violations"]});
     return violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html.slice(0, 160)).join(" | ")}`);
 }"""
+# On a phone numbers share a line two by two; one that is alone has the line for itself.
+HALVED: Final = """() => {
+    const isNumber = (cell) => Boolean(cell?.matches(".number"));
+    const isAlone = (cell) => !isNumber(cell.previousElementSibling) && !isNumber(cell.nextElementSibling);
+    const isHalf = (cell) => cell.offsetParent && cell.offsetWidth < 0.6 * cell.parentElement.offsetWidth;
+    const cells = [...document.querySelectorAll("td.number")];
+    return cells.filter((cell) => isAlone(cell) && isHalf(cell)).map((cell) => cell.dataset.label);
+}"""
 PAGES: Final = {
     "overview": (),
     "queues": ("queues",),
@@ -85,6 +93,8 @@ def look(page: Page, name: str, axe: str, widths: tuple[int, ...] = tuple(SIZES)
         found += [f"{name} at {width}: {each}" for each in page.evaluate(FINDINGS)]
         if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
             found.append(f"{name} at {width}: is {wide} wide")
+        if width < 400:
+            found += [f"{name} at {width}: {each} has half a line" for each in page.evaluate(HALVED)]
         PICTURES.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=PICTURES / f"{name}-{width}.png", full_page=True)
     return found
