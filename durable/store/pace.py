@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from typing import Final
 
-QUICK_S: Final = 0.000_5  # for a commit to get to the redo log
-QUICK_MIN: Final = 64  # commits in a row that were as quick, before the caller may wait for one
-HICCUP: Final = 16  # times as many, after one that the caller waited for was not
+QUICK_S: Final = 0.000_5  # for a commit to get to the redo log, on average
+WEIGHT: Final = 1 / 16  # of the last commit in the average
+STALL_S: Final = 0.01  # a commit that the caller has waited for is not to take longer,
+STALLED: Final = 1024  # or so many others pass before it waits for one again
 
 
 class Pace:
     """The speed of the last commits."""
 
-    __slots__ = ("_in_row",)
+    __slots__ = ("_average_s", "_passing")
 
     def __init__(self) -> None:
-        self._in_row = 0  # quick commits; negative: so many are to pass by first
+        self._average_s = 2 * QUICK_S  # it is to show that it is quick
+        self._passing = 0  # commits that the caller does not wait for
 
     @property
     def is_quick(self) -> bool:
-        return self._in_row >= QUICK_MIN
+        return self._average_s <= QUICK_S and not self._passing
 
     def took(self, seconds: float, by_caller: bool) -> None:
         """Note the time of a commit, and whether its caller has waited for it."""
-        if seconds <= QUICK_S:
-            self._in_row += 1
-        elif by_caller:
-            self._in_row = -HICCUP * QUICK_MIN
-        else:
-            self._in_row = min(0, self._in_row)
+        self._average_s += (seconds - self._average_s) * WEIGHT
+        if by_caller and seconds > STALL_S:
+            self._passing = STALLED
+        elif self._passing:
+            self._passing -= 1
 
     def trust(self) -> None:
         """Believe that the disk is quick, as simulations do."""
-        self._in_row = QUICK_MIN
+        self._average_s, self._passing = 0.0, 0

@@ -17,6 +17,7 @@ from tests.durable.store.shelf import Shelf, entries
 from tests.durable.store.test_redo_log import writer_of
 
 FIRST = 100  # numbers of messages that tests write at once
+TOLD = 11  # commits that a quick disk takes to show that it is
 
 
 class Clock:
@@ -27,7 +28,7 @@ class Clock:
         self._now = 0.0
 
     def __call__(self) -> float:
-        self._now += self.takes / 2  # it is looked at twice
+        self._now += self.takes
         return self._now
 
 
@@ -35,7 +36,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(writer, "perf_counter", clock)
-    monkeypatch.setattr(pace, "QUICK_MIN", 4)
+    monkeypatch.setattr(pace, "STALLED", 20)
     monkeypatch.setattr(writer, "IDLE_S", 3600.0)  # no maintenance comes between
     return clock
 
@@ -45,13 +46,18 @@ def shelf(tmp_path: Path, clock: Clock) -> Iterator[Shelf]:
     """A store whose disk was quick so far."""
     shelf = Shelf.of(tmp_path / "data", REDO_OCTETS).start()
     quick(shelf, 1)
+    assert len(shelf.told) == TOLD
     yield shelf
     shelf.store.close(None)
 
 
-def quick(shelf: Shelf, first: int, count: int = 0) -> None:
-    for number in range(first, first + (count or pace.QUICK_MIN)):
-        assert shelf.commit(chunks=[entries(number, b"by the thread")]) is not None
+def quick(shelf: Shelf, first: int) -> int:
+    """Commit messages until the disk counts as quick. Returns how many it took."""
+    count = 0
+    while not writer_of(shelf)._pace.is_quick:
+        assert shelf.commit(chunks=[entries(first + count, b"by the thread")]) is not None
+        count += 1
+    return count
 
 
 def at_once(shelf: Shelf, number: int) -> bool:
@@ -81,43 +87,59 @@ def test_a_commit_is_durable_when_it_was_given_and_nothing_is_reported(shelf: Sh
     assert at_once(shelf, FIRST)
     assert at_once(shelf, FIRST + 1)
     assert shelf.hear_all() == len(before)
-    assert shelf.commit(chunks=[entries(FIRST + 2, b"by the thread")]) == pace.QUICK_MIN + 3
-    assert shelf.store.stats().commits == pace.QUICK_MIN + 3
+    assert shelf.commit(chunks=[entries(FIRST + 2, b"by the thread")]) == TOLD + 3
+    assert shelf.store.stats().commits == TOLD + 3
     assert found(shelf)[-3:] == [FIRST, FIRST + 1, FIRST + 2]
 
 
 def test_a_caller_that_may_gather_more_writes_nothing(shelf: Shelf) -> None:
     assert not shelf.store.append(shelf.new_commit(chunks=[entries(FIRST, b"")]))
-    assert told(shelf) == pace.QUICK_MIN + 1
+    assert told(shelf) == TOLD + 1
 
 
 def test_a_disk_has_to_show_that_it_is_quick(tmp_path: Path, clock: Clock) -> None:
     shelf = Shelf.of(tmp_path / "data", REDO_OCTETS).start()
-    for number in range(1, 1 + pace.QUICK_MIN):
+    for number in range(1, 11):
         assert not at_once(shelf, number)
         told(shelf)
+    quick(shelf, 50)
     assert at_once(shelf, FIRST)
     shelf.store.close(None)
 
 
-def test_a_slow_disk_is_left_to_the_thread(shelf: Shelf, clock: Clock) -> None:
-    clock.takes = 4 * pace.QUICK_S
-    quick(shelf, 10, 1)
-    clock.takes = 0.0
-    for number in range(20, 20 + pace.QUICK_MIN):
-        assert not at_once(shelf, number), "after as many quick ones as at first"
+@pytest.mark.parametrize("takes", [2 * pace.QUICK_S, 0.009, 1.0])
+def test_a_disk_that_is_slow_on_average_is_left_to_the_thread(
+    shelf: Shelf, clock: Clock, takes: float
+) -> None:
+    clock.takes = takes
+    number = FIRST
+    while at_once(shelf, number):
+        number += 1
+    told(shelf)
+    assert number - FIRST <= 1 / pace.WEIGHT, "it takes few to learn that"
+    for each in range(number + 1, number + 30):
+        assert not at_once(shelf, each)
         told(shelf)
-    assert at_once(shelf, FIRST)
+    clock.takes = 0.0
+    assert quick(shelf, 500) > 0
+    assert at_once(shelf, 1000)
+
+
+def test_a_commit_that_takes_longer_now_and_then_changes_nothing(shelf: Shelf, clock: Clock) -> None:
+    for number in range(FIRST, FIRST + 60):
+        clock.takes = 4 * pace.QUICK_S if number % 16 == 0 else pace.QUICK_S / 4
+        assert at_once(shelf, number)
 
 
 def test_a_caller_that_was_held_up_waits_longer_until_it_tries_again(shelf: Shelf, clock: Clock) -> None:
-    clock.takes = 4 * pace.QUICK_S
+    clock.takes = 1.01 * pace.STALL_S
     assert at_once(shelf, FIRST)
     clock.takes = 0.0
-    for number in range(FIRST + 1, FIRST + 1 + (pace.HICCUP + 1) * pace.QUICK_MIN):
+    for number in range(FIRST + 1, FIRST + 1 + pace.STALLED):
         assert not at_once(shelf, number)
         told(shelf)
-    assert at_once(shelf, FIRST + 1000)
+    quick(shelf, 500)
+    assert at_once(shelf, 1000)
 
 
 def test_nothing_is_written_while_the_thread_does_something(shelf: Shelf) -> None:
@@ -172,10 +194,10 @@ def test_a_node_learns_at_once_that_another_one_has_taken_the_folder(shelf: Shel
 
 
 def test_a_full_round_is_left_to_the_thread(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redo_policy, "CHUNKS_MAX", pace.QUICK_MIN + 1)
+    monkeypatch.setattr(redo_policy, "CHUNKS_MAX", TOLD + 1)
     assert at_once(shelf, FIRST)
     assert not at_once(shelf, FIRST + 1)
-    assert told(shelf) == pace.QUICK_MIN + 2
+    assert told(shelf) == TOLD + 2
     assert at_once(shelf, FIRST + 2), "in the next round"
     assert found(shelf)[-3:] == [FIRST, FIRST + 1, FIRST + 2]
 
@@ -234,5 +256,5 @@ def test_a_thread_that_sleeps_is_woken_so_that_it_maintains_the_files_later(shel
     with writer_of(shelf)._turn:
         writer_of(shelf)._is_asleep = True
     assert not at_once(shelf, FIRST)
-    assert told(shelf) == pace.QUICK_MIN + 1
+    assert told(shelf) == TOLD + 1
     assert at_once(shelf, FIRST + 1)
