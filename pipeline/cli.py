@@ -161,12 +161,7 @@ def _add_archive(actions: Actions[argparse.ArgumentParser], environ: Mapping[str
         choices=["delta", "iceberg", "parquet"],
         help="default: that of an existing table, else delta; parquet is a folder that only Spark reads rightly",
     )
-    adding.add_argument(
-        "--catalog",
-        metavar="NAME",
-        help="an Iceberg catalogue of pyiceberg's configuration; TARGET is NAMESPACE.TABLE in it (default: a file of"
-        " SQLite in the folder of an Iceberg table)",
-    )
+    _add_catalogue(adding, "TARGET")
     adding.add_argument(
         "--engine",
         choices=["auto", "pyarrow", "spark"],
@@ -205,7 +200,10 @@ def _add_replay(actions: Actions[argparse.ArgumentParser], environ: Mapping[str,
     text = "Publish the messages of an archive to an exchange, in the order in which they came."
     adding = _add(actions, environ, "replay", text, REPLAY)
     adding.add_argument("lake", metavar="LAKE", help="a table that archive has written")
-    adding.add_argument("--format", choices=["parquet", "delta"], help="default: found out from the folder")
+    adding.add_argument(
+        "--format", choices=["delta", "iceberg", "parquet"], help="default: found out from the folder"
+    )
+    _add_catalogue(adding, "LAKE")
     adding.add_argument("--to-exchange", metavar="NAME", required=True, help="'' is the default exchange")
     adding.add_argument(
         "--routing-key", metavar="KEY", help="for all messages (default: the one each message had)"
@@ -291,7 +289,7 @@ def _add_lag(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, st
 
 def _add_files(actions: Actions[argparse.ArgumentParser]) -> None:
     adding = _add_plain(actions, "files", "List the files that are in a table now. Needs no Spark.", FILES)
-    adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
+    _add_table(adding)
     adding.add_argument(
         "--json", action="store_true", help="print a line of JSON for each file, with its rows"
     )
@@ -300,7 +298,7 @@ def _add_files(actions: Actions[argparse.ArgumentParser]) -> None:
 def _add_check(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
     text = "Check that a table has each message once, and compare it with the broker. Needs no Spark."
     adding = _add(actions, environ, "check", text, CHECK, "table_commands")
-    adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
+    _add_table(adding)
     adding.add_argument("--checkpoint", metavar="DIR", help="of its query (default: beside the target)")
     adding.add_argument("--offline", action="store_true", help="do not ask the broker")
     adding.add_argument("--json", action="store_true", help="print JSON")
@@ -309,7 +307,7 @@ def _add_check(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, 
 def _add_optimize(actions: Actions[argparse.ArgumentParser]) -> None:
     text = "Join the small files of a table into larger ones; archiving may go on meanwhile. Needs no Spark."
     adding = _add_plain(actions, "optimize", text, OPTIMIZE)
-    adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
+    _add_table(adding)
     adding.add_argument(
         "--file-size",
         metavar="SIZE",
@@ -327,7 +325,7 @@ def _add_clean(actions: Actions[argparse.ArgumentParser]) -> None:
         "Tell which files in a table's folder are in no table, and remove them with --delete. Needs no Spark."
     )
     adding = _add_plain(actions, "clean", text, CLEAN, also=("vacuum",))
-    adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
+    _add_table(adding)
     adding.add_argument(
         "--older-than",
         metavar="AGE",
@@ -476,6 +474,20 @@ def _loaded(name: str, module: str) -> Run:
         return job(options, environ)
 
     return run
+
+
+def _add_table(adding: argparse.ArgumentParser) -> None:
+    adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
+    _add_catalogue(adding, "TARGET")
+
+
+def _add_catalogue(adding: argparse.ArgumentParser, table: str) -> None:
+    adding.add_argument(
+        "--catalog",
+        metavar="NAME",
+        help=f"an Iceberg catalogue of pyiceberg's configuration; {table} is NAMESPACE.TABLE in it (default: a file of"
+        " SQLite in the folder of an Iceberg table)",
+    )
 
 
 def _add_query(adding: argparse.ArgumentParser, checkpoint: str | None) -> None:

@@ -26,9 +26,9 @@ from leveret.pipeline.jobs.data_files import FILE_OCTETS, DataFile, Layout, tabl
 from leveret.pipeline.jobs.decoding import Decoding
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_log import TableLog
-from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, agree
+from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, TableCheckpoint, agree
 from leveret.pipeline.leases import Leases
-from leveret.pipeline.offsets import Interval, Marks, Range
+from leveret.pipeline.offsets import Interval, Marks, Range, read_between
 from leveret.pipeline.options import Offsets, Options, SinceEach
 from leveret.pipeline.planner import Limit, Planner
 from leveret.pipeline.progress import PartitionLag, QueryProgress
@@ -79,6 +79,7 @@ class ArchiveLog(Protocol):
 
     def is_there(self, query: str, batch: int) -> bool: ...
     def append(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool: ...
+    def number(self, name: str) -> int: ...
 
 
 class LocalArchive:
@@ -212,25 +213,49 @@ class LocalArchive:
 
     def _archive(self, batch: int, start: Marks, end: Marks) -> QueryProgress:
         began, rows, self._undecoded = self._now(), 0, 0
-        if not self._log.is_there(self._checkpoint.query, batch):
-            rows = self._add(batch, self._planner.ranges(start, end))
+        if self._log.is_there(self._checkpoint.query, batch):
+            self._require_whole(batch, start, end)
+        else:
+            rows = self._add(batch, start, end)
         self._checkpoint.commit(batch)
         return self._progress(batch, rows, self._now() - began, end)
 
-    def _add(self, batch: int, ranges: Sequence[Range]) -> int:
+    def _add(self, batch: int, start: Marks, end: Marks) -> int:
         """Write and commit some messages, and return how many have been added."""
+        ranges = self._planner.ranges(start, end)
         read = self._layout.columns if self._decoding is None else self._decoding.read
         found = (each for wanted in ranges for each in rows_of(self._options, read, wanted))
         name, commit = f"batch-{batch}", delta.CommittedBatch(self._checkpoint.query, batch, read_by(ranges))
         if self._decoding is None:
-            files = self._layout.write(found, name)
-            return sum(file.rows for file in files) if self._log.append(files, commit) else 0
-        written = self._decoding.write(found, name)
-        assert isinstance(self._log, TableLog)
-        if not self._decoding.commit(self._log, written, commit):
+            files, undecoded = self._layout.write(found, name), 0
+            rows, is_new = sum(file.rows for file in files), self._log.append(files, commit)
+        else:
+            written = self._decoding.write(found, name)
+            assert isinstance(self._log, TableLog)
+            rows, undecoded = written.rows, written.undecoded_rows
+            is_new = self._decoding.commit(self._log, written, commit)
+        if not is_new:
+            if self._log.is_there(self._checkpoint.query, batch):
+                self._require_whole(batch, start, end)
             return 0
-        self._undecoded = written.undecoded_rows
-        return written.rows
+        self._undecoded = undecoded
+        return rows
+
+    def _require_whole(self, batch: int, start: Marks, end: Marks) -> None:
+        """Check that the table has all that a micro-batch reads which it has the number of. Raises PipelineError.
+
+        A folder keeps a plan for whoever does it. Without one, another run may have given its own plan that number.
+        """
+        if not isinstance(self._checkpoint, TableCheckpoint):
+            return
+        for each, _, mark in read_between(start, end):
+            at = self._log.number(delta.position_id(each, mark.incarnation))
+            if at < mark.next:
+                raise PipelineError(
+                    f"{self._layout.where}: another run has added batch {batch}, which ends at offset {at - 1} of"
+                    f" partition {each[1]} of '{each[0]}', and this one has read up to {mark.next - 1}. The next one"
+                    " goes on where the table ends"
+                )
 
     def _progress(self, batch: int, rows: int, seconds: float, end: Marks) -> QueryProgress:
         newest = self._planner.newest()
@@ -270,7 +295,7 @@ def iceberg_archive(
     rows = columns(options, target.by)
     log = IcebergLog(target.where, target.catalogue, target.by, rows)
     size = FILE_OCTETS if target.file_octets is None else target.file_octets
-    layout = Layout(log.data, target.by, rows, size, is_whole=True)
+    layout = Layout(log.data, target.by, rows, size, is_whole=True, system=log.system)
     client = Client(options)
     try:
         planner = Planner(options, client, Leases(client))

@@ -19,7 +19,6 @@ import attrs
 from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.errors import BadOption, Missing, NoStream, PipelineError, Refused, Unreachable
 from leveret.pipeline.jobs import dead_letters as deaths
-from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs import lag as lags
 from leveret.pipeline.jobs.activity import Activity, java_log, keep_query_errors, versions
 from leveret.pipeline.jobs.archive import DELTA, ICEBERG, PARQUET, Target
@@ -28,6 +27,7 @@ from leveret.pipeline.jobs.dry_run import as_lines, marks_in, planned
 from leveret.pipeline.jobs.endpoint import BrokerEndpoint
 from leveret.pipeline.jobs.java_process import java_named, java_of, keep_quiet, stop_session
 from leveret.pipeline.jobs.job_options import JobOptions, sorted_options
+from leveret.pipeline.jobs.lake_table import is_there, lake_table
 from leveret.pipeline.jobs.run import (
     Report,
     Stop,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from leveret.pipeline.jobs.archive_local import LocalArchive
     from leveret.pipeline.jobs.archive_run import Engine
+    from leveret.pipeline.jobs.lake_table import LakeTable
 
 DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NOT_LET_IN: Final = "does not let"
@@ -139,17 +140,14 @@ def archive(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.decoding.arguments import decode_options
     from leveret.pipeline.jobs import archive_run as runs
 
+    _require_iceberg(options)
     kind = ICEBERG if options.catalog else runs.format_for(options.target, options.format)
-    if options.catalog and options.format not in (None, ICEBERG):
-        raise BadOption(f"--catalog is of Iceberg tables, not of --format {options.format}")
     target = Target(options.target, kind, options.partition_by, options.file_size, options.catalog)
     decode = decode_options(options)
     runs.require_writable(target)
     if decode is not None:
         runs.require_decodable(target, decode)
     checkpoint = runs.checkpoint_for(target, options.checkpoint)
-    if options.dry_run and kind == ICEBERG:
-        raise BadOption("--dry-run does not tell where a run to an Iceberg table would begin")
     if options.dry_run:
         by = f", partitioned by {', '.join(target.by)}" if target.by else ""
         by += f", with columns of {decode.format} by {decode.shown}" if decode is not None else ""
@@ -291,8 +289,9 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
 def replay(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.jobs import replay as replays
 
+    _require_iceberg(options)
     key = (options.to_exchange, options.routing_key, options.since, options.until, options.where)
-    request = replays.ReplayRequest(options.lake, *key, options.format)
+    request = replays.ReplayRequest(options.lake, *key, options.format, options.catalog)
     checkpoint = replays.Checkpoint(Path(options.checkpoint)) if options.checkpoint else None
     known = checkpoint.plan(request) if checkpoint else None  # reports a mistake before Spark is started
     reach = reached(options, environ, writes=True)
@@ -453,6 +452,12 @@ def reached(
     return BrokerEndpoint(*key, given.connection)
 
 
+def _require_iceberg(options: argparse.Namespace) -> None:
+    """Refuse a catalogue for another format. Raises BadOption."""
+    if options.catalog and options.format not in (None, ICEBERG):
+        raise BadOption(f"--catalog is of Iceberg tables, not of --format {options.format}")
+
+
 def _given(options: argparse.Namespace, reads: bool, writes: bool) -> JobOptions:
     """Return what --option has. Raises BadOption."""
     fields = {name: how for argument, (name, how) in SAID.items() if hasattr(options, argument)}
@@ -501,13 +506,20 @@ def _plan(
             client,
             lags.leases(asker, reach.vhost) if options.reader else [],
             options.reader,
-            delta.opened(target.where) if target is not None and target.format == DELTA else None,
+            None if target is None else _table_of(target),
         )
     finally:
         client.close()
         asker.close()
     print("\n".join([*as_lines(found), f"to {to}", f"checkpoint {checkpoint or 'in the log of the table'}"]))
     return DONE
+
+
+def _table_of(target: Target) -> LakeTable | None:
+    """Return the table that an archive would go on with; None if there is none. Raises PipelineError."""
+    if target.format == PARQUET or not is_there(target):
+        return None
+    return lake_table(target.where, target.catalogue, target.format)
 
 
 def _query(

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import IO, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -110,6 +111,7 @@ class Layout:
     columns: pa.Schema  # of the rows that are written
     file_octets: int = FILE_OCTETS  # from which on a file is followed by another
     is_whole: bool = False  # files also have the columns that the table is partitioned by, with their bounds
+    system: fs.FileSystem | None = None  # of a URI; None: what pyarrow finds for it, with its credentials
 
     @property
     def in_files(self) -> list[str]:
@@ -219,7 +221,7 @@ class Part:
         group = pa.Table.from_batches(self._waiting).select(self._layout.in_files)
         self._waiting, self._waiting_rows, self.octets = [], 0, 0
         if self._writer is None:
-            self._sink = Sink(self._layout.where, self.path)
+            self._sink = Sink(self._layout.where, self.path, self._layout.system)
             self._writer = parquet.ParquetWriter(
                 self._sink.file,
                 group.schema,
@@ -349,10 +351,25 @@ def _text(name: str, value: object) -> str | None:
 # Files.
 
 
+def object_store(where: str) -> fs.FileSystem:
+    """Return the file system of a URI, with the credentials that pyarrow finds for it. Raises PipelineError."""
+    try:
+        system, _ = fs.FileSystem.from_uri(f"{where.rstrip('/')}/".replace("s3a://", "s3://", 1))
+    except (OSError, ValueError) as error:
+        raise PipelineError(f"{where} is at no place that can be written to: {error}") from None
+    return system
+
+
+def key_of(where: str) -> str:
+    """Return a URI as the file system of its kind names the place: without the scheme."""
+    parts = urlsplit(where.rstrip("/"))
+    return f"{parts.netloc}{parts.path}"
+
+
 class Sink:
     """A new file of a table. It is on disk when it is closed: the broker may drop the messages soon after."""
 
-    def __init__(self, where: str, path: str) -> None:
+    def __init__(self, where: str, path: str, system: fs.FileSystem | None = None) -> None:
         folder = folder_of(where)
         self._local = None if folder is None else folder / path
         self._elsewhere: tuple[fs.FileSystem, str] | None = None
@@ -360,8 +377,9 @@ class Sink:
             self._local.parent.mkdir(parents=True, exist_ok=True)
             self.file: IO[bytes] = self._local.open("xb")
         else:
-            system, root = fs.FileSystem.from_uri(f"{where.rstrip('/')}/".replace("s3a://", "s3://", 1))
-            self._elsewhere = system, f"{root.rstrip('/')}/{path}"
+            if system is None:
+                system = object_store(where)
+            self._elsewhere = system, f"{key_of(where)}/{path}"
             self.file = system.open_output_stream(self._elsewhere[1])
 
     def close(self) -> int:

@@ -145,6 +145,15 @@ def position_id(partition: Partition, incarnation: str) -> str:
     return f"leveret {incarnation} {number} {source}"
 
 
+def partition_of(name: str) -> tuple[Partition, str] | None:
+    """Return the partition and the incarnation that such a name is of; None for a name of another kind."""
+    parts = name.split(" ", 3)
+    if len(parts) != 4 or parts[0] != "leveret" or not parts[2].isdecimal():
+        return None
+    _, incarnation, number, source = parts
+    return (source, int(number)), incarnation
+
+
 def columns_of(table: DeltaTable) -> pa.Schema:
     import pyarrow as pa
 
@@ -354,7 +363,9 @@ def require_new(number: Callable[[str], int], where: str, batch: CommittedBatch)
     for name, (first, _) in batch.reads.items():
         at = number(name)
         if at > first:
-            _, _, partition, source = name.split(" ", 3)
+            found = partition_of(name)
+            assert found is not None
+            (source, partition), _ = found
             raise PipelineError(
                 f"{where} has the offsets up to {at - 1} of partition {partition} of '{source}' already, and batch"
                 f" {batch.number} begins at {first}: another run has added them. The next one goes on"

@@ -11,12 +11,11 @@ import attrs
 from leveret.pipeline.client import Stream
 from leveret.pipeline.errors import NoStream, Refused
 from leveret.pipeline.jobs.checkpoints import position
-from leveret.pipeline.jobs.delta import position_in
 from leveret.pipeline.jobs.lag import LeaseLag, Streams
 from leveret.pipeline.offsets import Mark, Partition
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from leveret.pipeline.jobs.lake_table import LakeTable
 
 
 @attrs.frozen
@@ -48,7 +47,7 @@ def planned(
     streams: Streams,
     leased: Sequence[LeaseLag],
     reader: str | None,
-    table: DeltaTable | None = None,
+    table: LakeTable | None = None,
 ) -> list[Planned]:
     """Return the planned reads. `starting` is earliest or latest; a table whose log tells a position overrides the
     checkpoint's. Raises Refused, also for a queue without `reader`.
@@ -62,7 +61,7 @@ def planned(
             continue
         for number, stream in enumerate(partitions):
             each, mark = (source, number), marks.get((source, number))
-            at = None if table is None else position_in(table, each, stream.incarnation)
+            at = None if table is None else table.position(each, stream.incarnation)
             mark = mark if at is None else Mark(at, stream.incarnation)
             found.append(_of_stream(source, number, stream, mark, starting))
     return found

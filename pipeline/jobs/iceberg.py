@@ -13,7 +13,7 @@ Source: Iceberg's table specification, "Snapshots" (`summary`); pyiceberg, `Tabl
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +30,7 @@ from leveret.pipeline.offsets import Mark, Marks
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+    from pyarrow.fs import FileSystem  # type: ignore[import-untyped]
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
@@ -55,7 +56,6 @@ def catalogue_of(where: str, name: str | None) -> tuple[Catalog, tuple[str, str]
     """Return a catalogue and the name of a table in it: `where` is a folder, or NAMESPACE.TABLE in the catalogue that
     pyiceberg's configuration has under `name`. Raises BadOption, PipelineError.
     """
-    require()
     from pyiceberg.catalog import load_catalog
 
     if name is not None:
@@ -73,8 +73,108 @@ def catalogue_of(where: str, name: str | None) -> tuple[Catalog, tuple[str, str]
         )
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {"type": "sql", "uri": f"sqlite:///{folder / CATALOGUE}", "warehouse": folder.as_uri()}
+    settings = {"type": "sql", "uri": f"sqlite:///{folder / CATALOGUE}", "warehouse": f"file://{folder}"}
     return load_catalog("leveret", **settings), (NAMESPACE, folder.name.replace(".", "_"))
+
+
+def opened(where: str, name: str | None) -> Table | None:
+    """Return the table; None if there is none. Raises PipelineError, BadOption."""
+    require()
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    folder = delta.folder_of(where)
+    if name is None and folder is not None and not (folder / CATALOGUE).is_file():
+        return None
+    catalogue, identifier = catalogue_of(where, name)
+    try:
+        return catalogue.load_table(identifier)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+    except Exception as error:  # of whatever catalogue it is
+        raise PipelineError(f"{where} cannot be read as an Iceberg table: {error}") from None
+
+
+def found(where: str, name: str | None) -> Table:
+    """Return the table. Raises PipelineError if there is none, BadOption."""
+    table = opened(where, name)
+    if table is None:
+        place = f"it has no {CATALOGUE}" if name is None else f"the catalogue {name} has none of that name"
+        raise PipelineError(f"{where} is no Iceberg table: {place}")
+    return table
+
+
+def noted_in(table: Table) -> dict[str, int]:
+    """Return the numbers of transactions, of the newest snapshot that has them: others may be of other programs."""
+    for snapshot in lineage(table):
+        numbers = noted_by(snapshot)
+        if numbers is not None:
+            return numbers
+    return {}
+
+
+def noted_by(snapshot: Snapshot) -> dict[str, int] | None:
+    """Return the numbers of transactions that a snapshot has; None if it is of another program."""
+    text = snapshot.summary.additional_properties.get(NOTED) if snapshot.summary else None
+    if text is None:
+        return None
+    numbers: dict[str, int] = json.loads(text)
+    return numbers
+
+
+def lineage(table: Table) -> Iterator[Snapshot]:
+    """Yield the snapshots that led to the table as it is, the newest first, as far as they are kept."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+
+
+def partitioned_by(table: Table) -> list[str]:
+    """Return what a table is partitioned by, as `--partition-by` has it."""
+    return [field.name.partition("_of_")[0].removeprefix("by_") for field in table.spec().fields]
+
+
+def data_place(table: Table) -> str:
+    """Return the place of a table's data files."""
+    place: str = table.location()
+    return place.rstrip("/") + "/data"
+
+
+def file_system(table: Table) -> FileSystem:
+    """Return the file system of a table, with the settings and credentials of its catalogue. Raises PipelineError."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    parts = urlsplit(table.location())
+    if not isinstance(table.io, PyArrowFileIO):
+        raise PipelineError(
+            f"{table.location()} is written through {type(table.io).__name__}: set py-io-impl of the catalogue to"
+            " pyiceberg.io.pyarrow.PyArrowFileIO"
+        )
+    return table.io.fs_by_scheme(parts.scheme or "file", parts.netloc)
+
+
+def sync_snapshot(table: Table) -> None:
+    """Have the files of the newest snapshot on disk, where they are on this machine."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifests = [
+        each.manifest_path
+        for each in snapshot.manifests(table.io)
+        if each.added_snapshot_id == snapshot.snapshot_id
+    ]
+    for place in (table.metadata_location, snapshot.manifest_list, *manifests):
+        file = local_path(place)
+        if file is not None:
+            with file.open("rb") as opened:
+                sync_file(opened.fileno())
+            sync_folder(file.parent)
+
+
+def local_path(place: str) -> Path | None:
+    """Return the path of a file that is on this machine; None if it is elsewhere."""
+    parts = urlsplit(place)
+    return Path(parts.path) if parts.scheme in ("", "file") else None  # names on disk have % in them
 
 
 class IcebergLog:
@@ -89,6 +189,7 @@ class IcebergLog:
         self._where = where
         self._by = tuple(by)
         self._columns = columns
+        require()
         catalogue, self._identifier = catalogue_of(where, name)
         self._table = self._opened(catalogue)
         self._require_alike()
@@ -96,8 +197,12 @@ class IcebergLog:
     @property
     def data(self) -> str:
         """The place of its data files."""
-        place: str = self._table.location()
-        return place.rstrip("/") + "/data"
+        return data_place(self._table)
+
+    @property
+    def system(self) -> FileSystem:
+        """The file system of that place, with the settings of the catalogue."""
+        return file_system(self._table)
 
     def begin(self, sources: Sequence[str], initial: Marks) -> IcebergCheckpoint:
         """Return the position of a query: where the table ends in each partition, or where a new query begins."""
@@ -111,7 +216,11 @@ class IcebergLog:
 
     def is_there(self, query: str, batch: int) -> bool:
         self._table.refresh()
-        return self._noted().get(query, -1) >= batch
+        return self.number(query) >= batch
+
+    def number(self, name: str) -> int:
+        """Return the number of a transaction that was in the table at the last look; -1 if there was none."""
+        return self._noted().get(name, -1)
 
     def append(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool:
         """Add files to the table, as `delta.append` does. Raises PipelineError."""
@@ -136,23 +245,14 @@ class IcebergLog:
                 raise PipelineError(
                     f"{self._where}: the commit of batch {batch.number} failed: {error}"
                 ) from None
-            self._sync()
+            sync_snapshot(self._table)
             return True
         raise PipelineError(
             f"{self._where}: batch {batch.number} is not committed: others commit all the time"
         )
 
     def _noted(self) -> dict[str, int]:
-        """Return the numbers of transactions, of the newest snapshot that has them: others may be of other programs."""
-        snapshot: Snapshot | None = self._table.current_snapshot()
-        while snapshot is not None:
-            found = snapshot.summary.additional_properties.get(NOTED) if snapshot.summary else None
-            if found is not None:
-                numbers: dict[str, int] = json.loads(found)
-                return numbers
-            parent = snapshot.parent_snapshot_id
-            snapshot = None if parent is None else self._table.snapshot_by_id(parent)
-        return {}
+        return noted_in(self._table)
 
     def _opened(self, catalogue: Catalog) -> Table:
         from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
@@ -163,7 +263,8 @@ class IcebergLog:
         except NoSuchTableError:
             pass
         folder = delta.folder_of(self._where) if self._identifier[0] == NAMESPACE else None
-        location = None if folder is None else folder.absolute().as_uri()
+        # Not escaped as URIs are: pyiceberg and readers take the rest for the name on disk.
+        location = None if folder is None else f"file://{folder.absolute()}"
         with suppress(TableAlreadyExistsError):  # another run was quicker
             self._make(catalogue, location)
         return catalogue.load_table(self._identifier)
@@ -188,7 +289,7 @@ class IcebergLog:
 
     def _require_alike(self) -> None:
         """Refuse a table with other columns or partitions. Raises BadOption."""
-        known = [field.name.partition("_of_")[0].removeprefix("by_") for field in self._table.spec().fields]
+        known = partitioned_by(self._table)
         if known != list(self._by):
             raise BadOption(
                 f"{self._where} is partitioned by {','.join(known) or 'none'}, not by {','.join(self._by) or 'none'}"
@@ -200,22 +301,6 @@ class IcebergLog:
             )
         if self._table.properties.get(RETRIES) != "0":
             raise BadOption(f"{self._where} has not the property {RETRIES}=0: a commit could be made twice")
-
-    def _sync(self) -> None:
-        """Have the files of the newest snapshot on disk, where they are on this machine."""
-        snapshot = self._table.current_snapshot()
-        assert snapshot is not None
-        manifests = [
-            each.manifest_path
-            for each in snapshot.manifests(self._table.io)
-            if each.added_snapshot_id == snapshot.snapshot_id
-        ]
-        for place in (self._table.metadata_location, snapshot.manifest_list, *manifests):
-            if urlsplit(place).scheme in ("", "file"):
-                file = Path(urlsplit(place).path)
-                with file.open("rb") as opened:
-                    sync_file(opened.fileno())
-                sync_folder(file.parent)
 
 
 class IcebergCheckpoint(TableCheckpoint):

@@ -21,7 +21,9 @@ import attrs
 from leveret.durable.store.syncing import sync_file
 from leveret.pipeline.errors import BadOption, PipelineError
 from leveret.pipeline.jobs import delta
-from leveret.pipeline.jobs.archive import DELTA, PARQUET, format_of
+from leveret.pipeline.jobs.archive import ICEBERG, PARQUET, format_of
+from leveret.pipeline.jobs.archive_run import format_for
+from leveret.pipeline.jobs.lake_table import lake_table
 from leveret.pipeline.jobs.table import rows_of_files
 
 if TYPE_CHECKING:
@@ -87,10 +89,12 @@ def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
 def require_lake(request: ReplayRequest) -> None:
     """Check what can be checked of an archive before Spark is started. Raises PipelineError."""
     folder = delta.folder_of(request.lake)
-    if folder is not None and not folder.is_dir():
+    if request.catalog is None and folder is not None and not folder.is_dir():
         raise PipelineError(f"there is no table at {request.lake}")
-    if (request.format or format_of(request.lake)) == DELTA:
-        require_archive([field.name for field in delta.found(request.lake).schema().fields], request.lake)
+    if _kind(request) != PARQUET:
+        require_archive(
+            lake_table(request.lake, request.catalog, _kind(request)).schema().names, request.lake
+        )
 
 
 def require_archive(columns: Collection[str], where: str) -> None:
@@ -113,7 +117,8 @@ class ReplayRequest:
     since: int | None = None
     until: int | None = None
     where: str | None = None
-    format: str | None = None  # parquet or delta; None: found out from the folder
+    format: str | None = None  # parquet, delta or iceberg; None: found out from the folder
+    catalog: str | None = None  # of Iceberg, in pyiceberg's configuration
 
 
 @attrs.frozen
@@ -121,7 +126,7 @@ class Content:
     """The files of an archive."""
 
     files: tuple[str, ...]
-    values: tuple[str, ...] = ()  # of each file of a Delta table: JSON, what it is partitioned by
+    values: tuple[str, ...] = ()  # of each file of a table: JSON, the columns that it does not have itself
 
 
 @attrs.frozen
@@ -139,12 +144,25 @@ class Plan:
         return sum(self.rows)
 
 
-def content_of(spark: SparkSession, lake: str, kind: str | None = None) -> Content:
+def _kind(request: ReplayRequest) -> str:
+    """Return the format of an archive; a URI is taken for a folder of Parquet unless something else is said. Raises
+    BadOption."""
+    if request.catalog is not None:
+        return ICEBERG
+    known = format_of(request.lake)
+    if known is None:
+        return request.format or PARQUET
+    return format_for(request.lake, request.format)
+
+
+def content_of(spark: SparkSession, request: ReplayRequest) -> Content:
     """Return the present files of an archive. Raises PipelineError."""
-    if (kind or format_of(lake) or PARQUET) == PARQUET:
-        return Content(tuple(sorted(map(unquote, spark.read.parquet(lake).inputFiles()))))
-    files = delta.committed(delta.found(lake))
-    return Content(tuple(delta.places(lake, files)), tuple(json.dumps(each.values) for each in files))
+    kind = _kind(request)
+    if kind == PARQUET:
+        return Content(tuple(sorted(map(unquote, spark.read.parquet(request.lake).inputFiles()))))
+    table = lake_table(request.lake, request.catalog, kind)
+    files = table.files()
+    return Content(tuple(table.places(files)), tuple(map(json.dumps, table.added(files))))
 
 
 def rows_of(spark: SparkSession, request: ReplayRequest, content: Content) -> DataFrame:
@@ -159,7 +177,7 @@ def rows_of(spark: SparkSession, request: ReplayRequest, content: Content) -> Da
 
 def planned(spark: SparkSession, request: ReplayRequest, chunk: int = CHUNK_ROWS) -> Plan:
     """Count the rows to replay, and find where to cut them into chunks. Raises PipelineError."""
-    content = content_of(spark, request.lake, request.format)
+    content = content_of(spark, request)
     if not content.files:
         return Plan(_name(), request, content, (), ())
     times = rows_of(spark, request, content).selectExpr("unix_micros(timestamp) as at").groupBy("at").count()

@@ -1,4 +1,4 @@
-"""Read a Delta table with Spark without a package for the JVM: the files that its log names, and no others."""
+"""Read a Delta or Iceberg table with Spark without a package for the JVM: the files that its log names, no others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.lake_table import lake_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,15 +20,18 @@ KINDS: Final = {"day": "date"}  # partition columns that are no texts
 Values = Mapping[str, str | None]
 
 
-def table(spark: SparkSession, where: str) -> DataFrame:
-    """Return the rows of a table that `archive` has written, as its log has them now. Raises PipelineError."""
-    found = delta.found(where)
-    files = delta.committed(found)
+def table(spark: SparkSession, where: str, catalogue: str | None = None) -> DataFrame:
+    """Return the rows of a table that `archive` has written, as its log has them now. Raises PipelineError.
+
+    `catalogue` is one of Iceberg in pyiceberg's configuration; `where` is then NAMESPACE.TABLE.
+    """
+    found = lake_table(where, catalogue)
+    files = found.files()
     if not files:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return spark.createDataFrame([], from_arrow_schema(found.schema().to_arrow()))
-    return rows_of_files(spark, delta.places(where, files), [each.values for each in files])
+        return spark.createDataFrame([], from_arrow_schema(found.schema()))
+    return rows_of_files(spark, found.places(files), found.added(files))
 
 
 def rows_of_files(spark: SparkSession, files: Sequence[str], values: Sequence[Values]) -> DataFrame:

@@ -14,13 +14,12 @@ from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.errors import BadOption
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs import lag as lags
-from leveret.pipeline.jobs.archive import LOG, checkpoint_of, format_of
+from leveret.pipeline.jobs.archive import checkpoint_of
 from leveret.pipeline.jobs.commands import DONE, FAILED, reached, told
 from leveret.pipeline.jobs.dead_letters import columns
+from leveret.pipeline.jobs.lake_table import lake_table
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from leveret.pipeline.jobs import upkeep
 
 Environ = Mapping[str, str]
@@ -28,9 +27,9 @@ Environ = Mapping[str, str]
 
 @told
 def files(options: argparse.Namespace, environ: Environ) -> int:
-    found = _table(options.target)
-    listed = delta.committed(found)
-    for each, place in zip(listed, delta.places(options.target, listed), strict=True):
+    found = lake_table(options.target, options.catalog)
+    listed = found.files()
+    for each, place in zip(listed, found.places(listed), strict=True):
         if options.json:
             fields = {"file": place, "bytes": each.octets, "rows": each.rows, "values": each.values}
             print(json.dumps(fields))
@@ -45,15 +44,12 @@ def files(options: argparse.Namespace, environ: Environ) -> int:
 @told
 def check(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.jobs import upkeep
-    from leveret.pipeline.jobs.undecoded import undecoded_beside
 
     reach = None if options.offline else reached(options, environ)
-    table = _table(options.target)
+    table = lake_table(options.target, options.catalog)
     checkpoint = delta.folder_of(options.checkpoint or checkpoint_of(options.target))
-    found = upkeep.offsets_of(table, options.target)
-    if (beside := undecoded_beside(table, options.target)) is not None:
-        upkeep.add_offsets(found, delta.found(beside), beside)
-    marks = upkeep.marks_in_table(options.target, checkpoint) if checkpoint is not None else {}
+    found = upkeep.offsets_of(table)
+    marks = table.marks(checkpoint)
     streams, leases = {}, []
     if reach is not None:
         client, asker = reach.client(), BrokerClient(reach.quick())
@@ -64,7 +60,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
         finally:
             client.close()
             asker.close()
-    damaged = upkeep.damaged(options.target, delta.committed(table))
+    damaged = table.damaged(table.files())
     rows = upkeep.checked(found, marks, streams, upkeep.leases_of(marks, leases))
     troubles = [
         *damaged,
@@ -114,15 +110,13 @@ def verdict(rows: list[upkeep.Checked], troubles: list[str]) -> str:
 
 @told
 def optimize(options: argparse.Namespace, environ: Environ) -> int:
-    from leveret.pipeline.jobs import upkeep
-
-    table = _table(options.target)
+    table = lake_table(options.target, options.catalog)
     if options.dry_run:
-        small = [each for each in delta.committed(table) if each.octets < options.file_size]
+        small = [each for each in table.files() if each.octets < options.file_size]
         octets = sum(each.octets for each in small)
         print(f"{len(small):,} files, {octets:,} bytes, are smaller than {options.file_size:,} bytes")
         return DONE
-    done = upkeep.optimized(options.target, options.file_size)
+    done = table.optimized(options.file_size)
     print(
         f"{done.read:,} files, {done.octets_read:,} bytes, became {done.written:,}, {done.octets_written:,} bytes"
     )
@@ -131,10 +125,7 @@ def optimize(options: argparse.Namespace, environ: Environ) -> int:
 
 @told
 def clean(options: argparse.Namespace, environ: Environ) -> int:
-    from leveret.pipeline.jobs import upkeep
-
-    _table(options.target)
-    found = upkeep.orphans(options.target, options.older_than, options.delete)
+    found = lake_table(options.target, options.catalog).orphans(options.older_than, options.delete)
     for each in found:
         age = "" if each.age_s is None else f"  {each.age_s / 3600:,.1f} h old"
         print(f"{each.path}{age}" + ("" if each.octets is None else f", {each.octets:,} bytes"))
@@ -158,7 +149,7 @@ def decode(options: argparse.Namespace, environ: Environ) -> int:
 
     how = decode_options(options)
     assert how is not None
-    _table(options.target)
+    lake_table(options.target)
     done = decode_again(options.target, how)
     print(f"{done.moved:,} rows were moved to {options.target}, {done.left:,} still cannot be decoded")
     return DONE
@@ -185,11 +176,3 @@ def convert(options: argparse.Namespace, environ: Environ) -> int:
     converting.convert(folder, found)
     print(f"{folder} is a Delta table now; {converting.DONE} is what it was")
     return DONE
-
-
-def _table(where: str) -> DeltaTable:
-    if format_of(where) == "parquet":
-        raise BadOption(
-            f"{where} is a folder of Parquet ({LOG}): `leveret pipeline convert {where}` makes it a Delta table"
-        )
-    return delta.found(where)

@@ -56,7 +56,7 @@ class TableLog:
     def is_there(self, query: str, batch: int) -> bool:
         """Return whether a batch of a query is in the table. Raises PipelineError."""
         self._refresh()
-        return self._number(query) >= batch
+        return self.number(query) >= batch
 
     def append(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool:
         """Add files to the table, as `delta.append` does. Raises PipelineError."""
@@ -68,10 +68,10 @@ class TableLog:
                 self._note()
             if not self._is_plain:
                 return delta.append(self._where, self._by, self._columns, files, batch, self._widens)
-            if self._number(batch.query) >= batch.number:
+            if self.number(batch.query) >= batch.number:
                 return False
-            delta.require_new(self._number, self._where, batch)
-            if self._write(files, batch.numbered(self._number)):
+            delta.require_new(self.number, self._where, batch)
+            if self._write(files, batch.numbered(self.number)):
                 return True
         raise PipelineError(
             f"{self._where}: batch {batch.number} is not committed: other programs add versions all the time"
@@ -83,8 +83,8 @@ class TableLog:
             self._columns = columns
             self._is_plain = False  # so that it is opened anew
 
-    def _number(self, name: str) -> int:
-        """Return the number of a transaction that is in the table; -1 if there is none."""
+    def number(self, name: str) -> int:
+        """Return the number of a transaction that was in the table at the last look; -1 if there was none."""
         known = self._noted.get(name)
         if known is None and self._table is not None:
             known = self._table.transaction_version(name)

@@ -1,11 +1,8 @@
-"""Look after tables: which files count, whether each message is there once, and which files belong to no table."""
+"""Check a table: which offsets are in it, and whether that is right by its checkpoint and by the broker."""
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -14,13 +11,11 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from leveret.pipeline.client import Stream
 from leveret.pipeline.errors import NoStream, PipelineError, Refused
-from leveret.pipeline.jobs import delta
-from leveret.pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
 from leveret.pipeline.jobs.lag import LeaseLag, Streams
 from leveret.pipeline.offsets import Interval, Mark, Partition
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from leveret.pipeline.jobs.lake_table import LakeTable
 
 GATHERED_MAX: Final = 1 << 22  # offsets that are sorted at a time
 SHOWN: Final = 5  # gaps that are named
@@ -87,24 +82,22 @@ def joined(found: Iterable[Interval]) -> list[Interval]:
     return whole
 
 
-def offsets_of(table: DeltaTable, where: str) -> dict[Partition, OffsetSet]:
+def offsets_of(table: LakeTable) -> dict[Partition, OffsetSet]:
     """Read which offsets of which partitions are in a table. Raises PipelineError."""
     found: dict[Partition, OffsetSet] = {}
-    add_offsets(found, table, where)
+    for each in (table, table.undecoded()):
+        if each is not None:
+            _add_offsets(found, each)
     return found
 
 
-def add_offsets(found: dict[Partition, OffsetSet], table: DeltaTable, where: str) -> None:
-    """Add the offsets that are in a table, as in that of rows that could not be decoded. Raises PipelineError."""
-    dataset = table.to_pyarrow_dataset()
-    if missing := [name for name in COLUMNS if name not in dataset.schema.names]:
-        raise PipelineError(f"{where} is no archive of messages: it has no column {', '.join(missing)}")
-    try:
-        for batch in dataset.to_batches(columns=list(COLUMNS)):
-            for each, offsets in by_partition(batch):
-                found.setdefault(each, OffsetSet()).add(offsets)
-    except (OSError, pa.ArrowException) as error:
-        raise PipelineError(f"{where} cannot be read: {error}") from None
+def _add_offsets(found: dict[Partition, OffsetSet], table: LakeTable) -> None:
+    known = table.schema().names
+    if missing := [name for name in COLUMNS if name not in known]:
+        raise PipelineError(f"{table.where} is no archive of messages: it has no column {', '.join(missing)}")
+    for batch in table.batches(COLUMNS):
+        for each, offsets in by_partition(batch):
+            found.setdefault(each, OffsetSet()).add(offsets)
 
 
 def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.Array]]:
@@ -211,15 +204,6 @@ def _gap(gap: Interval, stream: Stream | str | None) -> str:
     return f"{text}; the broker has {'them still' if stream.first <= low else 'lost them, too'}"
 
 
-def marks_in_table(where: str, checkpoint: Path) -> dict[Partition, Mark]:
-    """Return how far a table should be: where the last micro-batch ends that is in it. Empty without a checkpoint."""
-    query = query_id(checkpoint) if checkpoint.is_dir() else None
-    if query is None:
-        return {}
-    batch = max(position(checkpoint).done, delta.last_batch(where, query))
-    return QueryCheckpoint(checkpoint).planned(batch) if batch >= 0 else {}
-
-
 def streams_of(sources: Iterable[str], client: Streams) -> dict[Partition, Stream | str]:
     """Return the present state of streams; of those that are queues nothing, and of others why there is none."""
     found: dict[Partition, Stream | str] = {}
@@ -238,81 +222,3 @@ def leases_of(marks: Mapping[Partition, Mark], leases: Sequence[LeaseLag]) -> di
     """Return the leases that a query's positions are of."""
     known = {lease.incarnation: lease for lease in leases}
     return {each: known[mark.incarnation] for each, mark in marks.items() if mark.incarnation in known}
-
-
-def damaged(where: str, files: Sequence[delta.Committed]) -> list[str]:
-    """Return what is wrong with the files of a table, if it is on this machine."""
-    folder = delta.folder_of(where)
-    if folder is None:
-        return []
-    found = []
-    for each in files:
-        file = folder / each.path
-        if not file.is_file():
-            found.append(f"{each.path} is in the table's log, but not in its folder")
-        elif file.stat().st_size != each.octets:
-            found.append(f"{each.path} has {file.stat().st_size} bytes, and should have {each.octets}")
-    return found
-
-
-# Fewer and larger files.
-
-
-@attrs.frozen
-class Optimized:
-    """The numbers and bytes of files that were joined, and of those that they became."""
-
-    read: int
-    octets_read: int
-    written: int
-    octets_written: int
-
-
-def optimized(where: str, file_octets: int) -> Optimized:
-    """Join files that are smaller than some bytes, in one commit. Raises PipelineError.
-
-    It is a rearrangement to Delta: archives that commit meanwhile are not in its way, nor it in theirs.
-    """
-    from deltalake.exceptions import DeltaError
-
-    table = delta.found(where)
-    try:
-        done = table.optimize.compact(target_size=file_octets)
-    except (DeltaError, OSError) as error:
-        raise PipelineError(f"{where} cannot be optimized: {error}") from None
-    added, removed = done["filesAdded"], done["filesRemoved"]
-    added, removed = (json.loads(each) if isinstance(each, str) else each for each in (added, removed))
-    return Optimized(done["numFilesRemoved"], removed["totalSize"], done["numFilesAdded"], added["totalSize"])
-
-
-# Files that are in no table.
-
-
-@attrs.frozen
-class Orphan:
-    """A file in the folder of a table that is not in the table."""
-
-    path: str
-    octets: int | None
-    age_s: float | None
-
-
-def orphans(where: str, older_than_h: int, delete: bool, now: float | None = None) -> list[Orphan]:
-    """Return the files in a table's folder that its log does not name, or no longer, if they are older than some hours.
-
-    `delete` removes them. Raises PipelineError.
-    """
-    table, folder = delta.found(where), delta.folder_of(where)
-    fields = {"retention_hours": older_than_h, "enforce_retention_duration": False, "full": True}
-    found = table.vacuum(dry_run=True, **fields)  # type: ignore[arg-type]
-    seen = [_orphan(path, folder, time.time() if now is None else now) for path in sorted(found)]
-    if delete and found:
-        table.vacuum(dry_run=False, **fields)  # type: ignore[arg-type]
-    return seen
-
-
-def _orphan(path: str, folder: Path | None, now: float) -> Orphan:
-    if folder is None or not (folder / path).is_file():
-        return Orphan(path, None, None)
-    state = (folder / path).stat()
-    return Orphan(path, state.st_size, max(0.0, now - state.st_mtime))

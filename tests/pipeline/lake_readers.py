@@ -1,10 +1,15 @@
-"""What readers of Delta tables see in one: polars, DuckDB with its extension, pyarrow and pandas."""
+"""What readers of Delta and of Iceberg tables see in one: polars, DuckDB with its extensions, pyarrow and pandas."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 Bodies = list[int]
 
@@ -16,13 +21,19 @@ def by_polars(where: Path) -> Bodies:
 
 
 def by_duckdb(where: Path) -> Bodies:
-    import duckdb
-    import duckdb_extension_delta
+    return _by_duckdb("select body from delta_scan(?)", str(where), "delta")
 
-    extension = next(Path(str(duckdb_extension_delta.__file__)).parent.rglob("delta.duckdb_extension"))
+
+def _by_duckdb(query: str, where: str, *extensions: str) -> Bodies:
+    """Return what DuckDB finds, with extensions of packages of their own, as it would load them from the net."""
+    import duckdb
+
     with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
-        connection.execute(f"load '{extension}'")
-        rows = connection.execute("select body from delta_scan(?)", [str(where)]).fetchall()
+        for name in extensions:
+            package = import_module(f"duckdb_extension_{name}")
+            file = next(Path(str(package.__file__)).parent.rglob(f"{name}.duckdb_extension"))
+            connection.execute(f"load '{file}'")
+        rows = connection.execute(query, [where]).fetchall()
     return [int(row[0]) for row in rows]
 
 
@@ -44,4 +55,46 @@ READERS: Final[Mapping[str, Callable[[Path], Bodies]]] = {
     "DuckDB": by_duckdb,
     "pyarrow": by_pyarrow,
     "pandas": by_pandas,
+}
+
+
+# Of Iceberg.
+
+
+def loaded(where: Path) -> Table:
+    """Return the table as pyiceberg has it, by the catalogue in its folder."""
+    from pyiceberg.catalog import load_catalog
+
+    settings = {"type": "sql", "uri": f"sqlite:///{where / 'catalog.db'}", "warehouse": f"file://{where}"}
+    return load_catalog("leveret", **settings).load_table(f"leveret.{where.name}")
+
+
+def iceberg_by_pyiceberg(where: Path) -> Bodies:
+    return [
+        int(body) for body in loaded(where).scan(selected_fields=("body",)).to_arrow()["body"].to_pylist()
+    ]
+
+
+def iceberg_by_polars(where: Path) -> Bodies:
+    import polars
+
+    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"  # without a package of its own, of which it would warn
+    rows = polars.scan_iceberg(loaded(where)).select("body").collect()
+    return [int(body) for body in rows["body"].to_list()]
+
+
+def iceberg_by_duckdb(where: Path) -> Bodies:
+    query = "select body from iceberg_scan(?)"
+    return _by_duckdb(query, loaded(where).metadata_location, "avro", "iceberg")
+
+
+def iceberg_by_pandas(where: Path) -> Bodies:
+    return [int(body) for body in loaded(where).scan(selected_fields=("body",)).to_pandas()["body"]]
+
+
+ICEBERG_READERS: Final[Mapping[str, Callable[[Path], Bodies]]] = {
+    "pyiceberg": iceberg_by_pyiceberg,
+    "polars": iceberg_by_polars,
+    "DuckDB": iceberg_by_duckdb,
+    "pandas": iceberg_by_pandas,
 }

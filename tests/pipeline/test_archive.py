@@ -542,6 +542,25 @@ def test_a_table_that_is_elsewhere_needs_no_checkpoint(lake: Lake):
         why_not_here(Target("s3://lake"), None, Engine.SPARK, "local[*]", ())
 
 
+def test_a_run_that_another_overtook_with_fewer_messages_does_not_skip_the_rest(lake: Lake):
+    def begun() -> TableCheckpoint:
+        return TableCheckpoint(str(lake.where), ["orders"])
+
+    stream = lake.broker.stream("orders")
+    stream.fill(10)
+    lake.agreed(begun())
+    with lake.run(begun()) as slow:
+        slow.agree()
+        stream.fill(10)
+        lake.agreed(begun())
+        stream.fill(10)  # the slow run plans up to here what has the same number in the table
+        with pytest.raises(PipelineError, match="another run has added batch 1, which ends at offset 19"):
+            slow.run(Report("archive", lake.lines.append), Stop())
+    stream.fill(10)
+    lake.agreed(begun())
+    assert lake.offsets() == [*range(40)]
+
+
 def test_of_two_drivers_that_commit_a_micro_batch_at_once_one_does(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ):

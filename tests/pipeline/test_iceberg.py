@@ -154,6 +154,21 @@ def test_of_two_runs_at_once_the_later_is_refused_what_is_there(lake: Lake) -> N
         log.append([], CommittedBatch("another", 0, {name: (50, 120)}))
 
 
+def test_a_run_that_another_overtook_with_fewer_messages_does_not_skip_the_rest(lake: Lake) -> None:
+    stream = lake.broker.stream("orders")
+    stream.fill(10)
+    lake.once()
+    with lake.run() as slow:
+        stream.fill(10)
+        lake.once()
+        stream.fill(10)  # the slow run plans up to here what has the same number in the table
+        with pytest.raises(PipelineError, match="another run has added batch 1, which ends at offset 19"):
+            slow.run(Report("archive", lambda line: None), Stop())
+    stream.fill(10)
+    lake.once()
+    assert lake.offsets() == [*range(40)]
+
+
 def test_snapshots_of_other_programs_do_not_hide_where_it_ends(lake: Lake) -> None:
     lake.broker.stream("orders").fill(10)
     lake.once()

@@ -123,6 +123,38 @@ def test_an_archive_has_each_message_once_and_is_replayed_once(
     assert [(key, body) for key, _, body in shop.got()] == [("k", b"0"), ("k", b"30"), ("k", b"60")]
 
 
+def test_an_iceberg_archive_is_replayed_once(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    need_module("pyiceberg")
+    lake = tmp_path / "lake"
+    shop.order(0, 60)
+    archive = (
+        "archive",
+        "orders",
+        lake,
+        "--format",
+        "iceberg",
+        "--partition-by",
+        "day,stream",
+        "--batch",
+        "40",
+    )
+    assert shop.run(*archive) == 0
+    replay = ("replay", lake, "--to-exchange", "again", "--checkpoint", tmp_path / "replay")
+    assert shop.run(*replay, "--dry-run") == 0
+    assert "60 messages of 2 files" in capsys.readouterr().out
+    assert shop.run(*replay) == 0
+    got = shop.got()
+    assert [body for _, _, body in got] == [b"%d" % number for number in range(60)]
+    key, properties, _ = got[7]
+    assert (key, properties.message_id, properties.headers) == ("orders", "m7", {"n": 7})
+    shop.order(60, 70)
+    assert shop.run(*archive) == 0
+    assert shop.run(*replay) == 0  # it is done, whatever was archived since
+    assert shop.got() == []
+    assert shop.run("replay", lake, "--format", "delta", "--to-exchange", "again") == 2
+    assert "is a table of format iceberg, not delta" in capsys.readouterr().err
+
+
 def test_a_table_by_a_header_is_the_same_with_spark_and_without(
     shop: Shop, spark: SparkSession, tmp_path: Path
 ):

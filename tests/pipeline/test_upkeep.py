@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from leveret.pipeline.errors import PipelineError
-from leveret.pipeline.jobs import data_files, delta, table_log, upkeep
+from leveret.pipeline.jobs import data_files, delta, table_log
 from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
 from leveret.pipeline.jobs.lag import LeaseLag
+from leveret.pipeline.jobs.lake_table import lake_table
 from leveret.pipeline.offsets import Mark, Marks
 from leveret.server.cli import main
 from tests.interop.conftest import need_module
@@ -266,7 +267,7 @@ def test_files_are_joined_within_the_values_that_a_table_is_partitioned_by(lake:
     for number in range(6):
         stream.publish(message(b"%d" % number, key=("eu", "us: \xe9/%x")[number % 2]))
     lake.once(by=("routing_key",), maxOffsetsPerTrigger="2")
-    assert upkeep.optimized(str(lake.where), 1 << 20).written == 2
+    assert lake_table(str(lake.where)).optimized(1 << 20).written == 2
     rows = polars.read_delta(str(lake.where)).sort("body")["routing_key"].to_list()
     assert rows == ["eu", "us: \xe9/%x"] * 3
 
@@ -280,7 +281,7 @@ def test_a_run_goes_on_where_its_table_is_optimized_meanwhile(lake: Lake):
         def plan(self, batch: int, end: Marks, now_ms: int) -> None:
             super().plan(batch, end, now_ms)
             if batch == 3:
-                upkeep.optimized(str(lake.where), 1 << 20)
+                lake_table(str(lake.where)).optimized(1 << 20)
 
     lake.once(Optimizing(lake.checkpoint), maxOffsetsPerTrigger="100")
     assert lake.offsets() == [*range(500)]
