@@ -167,9 +167,10 @@ fuzz: $(VENV)/.ready-to-test ## feed codecs, connections and files with bytes th
 suites: $(VENV)/.ready-to-test ## run the own tests of nine client libraries, here and on RabbitMQ (ARGS="amqp kombu ...")
 	$(BIN)/python -m tests.suites $(ARGS)
 
-rounds: $(VENV)/.ready-to-test ## have nodes live on with a backlog (LIVING="--rounds N --seed N"), and kill Spark and the broker in mid-batch (ARGS="--rounds N --seed N --folder DIR --minutes N")
+rounds: $(VENV)/.ready-to-test ## have nodes live on with a backlog (LIVING="--rounds N --seed N"), and kill Spark and the broker in mid-batch (ARGS="--rounds N --seed N --folder DIR --minutes N"; archives to Iceberg and S3: LAKES="--rounds N --seed N")
 	$(BIN)/python -m tests.living.rounds $(LIVING)
 	$(BIN)/python -m tests.pipeline.rounds $(ARGS)
+	$(BIN)/python -m tests.pipeline.lake_rounds $(LAKES)
 
 docs: $(VENV)/.ready-to-run ## print the pages that are generated from the code
 	$(BIN)/python -m leveret.config.docs > docs/configuration.md

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -144,11 +145,21 @@ def _remove(folder: Path, number: int) -> None:
         file.unlink(missing_ok=True)
 
 
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Have an error of the block name the file, as that of a full disk does not by itself."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
+
+
 def write_new(file: Path, text: str) -> bool:
     """Write a file, whole and on disk; return False if there is one already."""
     beside = file.with_name(f".{file.name}.{uuid4()}.tmp")
     try:
-        with beside.open("x") as opened:
+        with naming(file), beside.open("x") as opened:
             opened.write(text)
             opened.flush()
             sync_file(opened.fileno())

@@ -61,6 +61,11 @@ SETTINGS: Final = {
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream named `17` is a text
 }
 RAISED: Final = re.compile(r"^leveret\.pipeline\.(?:errors|jobs\.\w+)\.(\w+): (.*)$", re.MULTILINE)
+# What raises errors that are about a table, a catalogue or a query, and not about a mistake of ours.
+LIBRARIES: Final = frozenset(
+    ("pyspark", "pyiceberg", "deltalake", "_internal", "sqlalchemy")
+)  # _internal: deltalake
+NO_FILE_SYSTEM: Final = re.compile(r'No FileSystem for scheme "?(\w+)')
 COLOURS: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 PYTHONS: Final = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt)\b.*$", re.MULTILINE)
@@ -89,9 +94,10 @@ def told(command: Command) -> Command:
         except OSError as error:
             return _failed(error, words_of(error), FAILED)
         except Exception as error:
-            if not type(error).__module__.startswith("pyspark."):
+            library = type(error).__module__.partition(".")[0]
+            if library not in LIBRARIES:
                 raise
-            name, text = what_spark_says(str(error))
+            name, text = what_spark_says(str(error)) if library == "pyspark" else ("", str(error))
             return _failed(error, text, _code(name, text))
 
     return run
@@ -105,6 +111,12 @@ def _code(error: str, text: str) -> int:
 
 def what_spark_says(text: str) -> tuple[str, str]:
     """Return the name and text of our error inside one of Spark's, else an error text that Spark has."""
+    if unknown := NO_FILE_SYSTEM.search(text):
+        return "", (
+            f"Spark knows no {unknown[1]}:// URIs: it needs Hadoop's package for them, such as --spark"
+            " spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION --spark"
+            " spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem"
+        )
     ours = RAISED.findall(text)
     if ours:
         name, value = ours[-1]

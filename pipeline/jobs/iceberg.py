@@ -224,13 +224,14 @@ class IcebergLog:
 
     def append(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool:
         """Add files to the table, as `delta.append` does. Raises PipelineError."""
-        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
+        is_unsure = False  # whether the catalogue did not say what became of a commit
         for _ in range(ATTEMPTS):
             self._table.refresh()
             noted = self._noted()
             if noted.get(batch.query, -1) >= batch.number:
-                return False
+                return is_unsure and all(noted.get(name) == number for name, number in batch.noted.items())
             delta.require_new(lambda name: noted.get(name, -1), self._where, batch)  # noqa: B023 - called at once
             try:
                 with self._table.transaction() as commit:
@@ -241,6 +242,9 @@ class IcebergLog:
                     )
             except CommitFailedException:
                 continue
+            except CommitStateUnknownException:
+                is_unsure = True  # if it comes late, it is refused as the second one after a snapshot
+                continue
             except (OSError, ValueError) as error:
                 raise PipelineError(
                     f"{self._where}: the commit of batch {batch.number} failed: {error}"
@@ -248,14 +252,15 @@ class IcebergLog:
             sync_snapshot(self._table)
             return True
         raise PipelineError(
-            f"{self._where}: batch {batch.number} is not committed: others commit all the time"
+            f"{self._where}: batch {batch.number} is not committed: others commit all the time, or the catalogue does"
+            " not answer"
         )
 
     def _noted(self) -> dict[str, int]:
         return noted_in(self._table)
 
     def _opened(self, catalogue: Catalog) -> Table:
-        from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 
         catalogue.create_namespace_if_not_exists(self._identifier[0])
         try:
@@ -265,7 +270,7 @@ class IcebergLog:
         folder = delta.folder_of(self._where) if self._identifier[0] == NAMESPACE else None
         # Not escaped as URIs are: pyiceberg and readers take the rest for the name on disk.
         location = None if folder is None else f"file://{folder.absolute()}"
-        with suppress(TableAlreadyExistsError):  # another run was quicker
+        with suppress(TableAlreadyExistsError, CommitFailedException):  # another run was quicker
             self._make(catalogue, location)
         return catalogue.load_table(self._identifier)
 

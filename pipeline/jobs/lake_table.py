@@ -1,4 +1,4 @@
-"""What upkeep, `replay` and `--dry-run` ask of a table, whatever keeps its log: Delta's log, or a catalogue of Iceberg.
+"""The contract by which upkeep, `replay` and `--dry-run` ask a table, whatever keeps its log: Delta, or Iceberg.
 
 lake_table("/lake/orders")             ── _delta_log ──> leveret.pipeline.jobs.delta_table.DeltaLakeTable
                                        ── catalog.db ──> leveret.pipeline.jobs.iceberg_table.IcebergLakeTable

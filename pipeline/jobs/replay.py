@@ -21,8 +21,9 @@ import attrs
 from leveret.durable.store.syncing import sync_file
 from leveret.pipeline.errors import BadOption, PipelineError
 from leveret.pipeline.jobs import delta
-from leveret.pipeline.jobs.archive import ICEBERG, PARQUET, format_of
+from leveret.pipeline.jobs.archive import DELTA, ICEBERG, PARQUET, format_of
 from leveret.pipeline.jobs.archive_run import format_for
+from leveret.pipeline.jobs.checkpoints import naming
 from leveret.pipeline.jobs.lake_table import lake_table
 from leveret.pipeline.jobs.table import rows_of_files
 
@@ -145,14 +146,15 @@ class Plan:
 
 
 def _kind(request: ReplayRequest) -> str:
-    """Return the format of an archive; a URI is taken for a folder of Parquet unless something else is said. Raises
-    BadOption."""
+    """Return the format of an archive. Raises PipelineError."""
     if request.catalog is not None:
         return ICEBERG
-    known = format_of(request.lake)
-    if known is None:
+    if format_of(request.lake) is not None:
+        return format_for(request.lake, request.format)
+    if request.format is not None or delta.folder_of(request.lake) is not None:
         return request.format or PARQUET
-    return format_for(request.lake, request.format)
+    # Read as a folder of Parquet, it would also have the files that its log has left out.
+    return PARQUET if delta.opened(request.lake) is None else DELTA
 
 
 def content_of(spark: SparkSession, request: ReplayRequest) -> Content:
@@ -248,7 +250,7 @@ class Checkpoint:
 def _write(file: Path, text: str) -> None:
     """Write a file atomically."""
     beside = file.with_name(file.name + ".new")
-    with beside.open("w") as opened:
+    with naming(file), beside.open("w") as opened:
         opened.write(text)
         opened.flush()
         sync_file(opened.fileno())

@@ -1,11 +1,12 @@
 """Archives without Spark, each run in a process of its own that is killed at one of its steps.
 
-    python -m tests.pipeline.archiver http://127.0.0.1:15672 FOLDER      then lines such as: stream 17 on
+    python -m tests.pipeline.archiver http://127.0.0.1:15672 FOLDER      then lines such as: stream 17 on, queue 5 s3
 
-`on` is a run that goes on with what comes, until it is killed.
+`on` is a run that goes on with what comes, until it is killed; `s3` and `iceberg` are tables of other kinds.
 
-A step is a request to the broker, or a file that is opened for writing, linked or removed. The process that reads the
-lines has loaded everything and run nothing; it forks for each run.
+A step is a request to the broker, or a file that is opened for writing, linked or removed. What libraries in C do for
+the other kinds of tables cannot be seen here: there it is a time, in hundredths of a second. The process that reads
+the lines has loaded everything and run nothing; it forks for each run.
 """
 
 from __future__ import annotations
@@ -13,29 +14,41 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from leveret.pipeline.decoding.decode_options import DecodeOptions
-from leveret.pipeline.jobs.archive import Target
+from leveret.pipeline.jobs.archive import DELTA, ICEBERG, Target
 from leveret.pipeline.jobs.archive_columns import columns
-from leveret.pipeline.jobs.archive_local import local_archive
+from leveret.pipeline.jobs.archive_local import LocalArchive, iceberg_archive, local_archive
 from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
 from leveret.pipeline.jobs.data_files import Layout
 from leveret.pipeline.jobs.decoding import decoding_of
 from leveret.pipeline.jobs.run import Report, Stop
-from leveret.pipeline.options import Use, read_options
+from leveret.pipeline.jobs.table_positions import TableCheckpoint
+from leveret.pipeline.options import Options, Use, read_options
+from tests.pipeline.object_store import BUCKET
 
 BATCH: Final = 100  # messages
 BY: Final = ("day", "hour")
 SOURCES: Final = {
     "stream": {"subscribe": "lake-events", "startingOffsets": "earliest"},
     "queue": {"subscribe": "for-lake", "readerName": "lake"},
-    "decoded": {"subscribe": "lake-events", "startingOffsets": "earliest"},
 }
-DECODED: Final = "decoded"  # whose bodies are decoded, by the columns in the file `schema` of the folder
+DECODED: Final = "decoded"  # that stream, with decoded bodies; the folder's file `schema` has the columns
 ON: Final = "on"
 EVERY_S: Final = 0.02  # between micro-batches of a run that goes on
+# Of the other kinds of tables, which have a queue and a reader of their own.
+OTHERS: Final[Mapping[str, Callable[[str], Mapping[str, str]]]] = {
+    "stream": lambda kind: {},
+    "queue": lambda kind: {"subscribe": f"for-{kind}", "readerName": kind},
+}
+S3: Final = "s3"
+HUNDREDTH_S: Final = 0.01
 KILLED, DONE, FAILED = "killed", "done", "failed"
 
 
@@ -43,29 +56,56 @@ def table_of(folder: Path, source: str) -> Path:
     return folder / f"{source}-lake"
 
 
-def archive(endpoint: str, folder: Path, source: str, goes_on: bool) -> None:
+def archive(endpoint: str, folder: Path, source: str, goes_on: bool, kind: str = DELTA) -> None:
     """Archive what there is, or also what comes."""
-    where = table_of(folder, source)
     given = {
         "endpoints": endpoint,
         "maxOffsetsPerTrigger": str(BATCH),
         "minPartitions": "2",
         "retrySeconds": "20",
     }
-    options = read_options({**given, **SOURCES[source]}, Use.STREAM)
-    decoding = None
-    if source == DECODED:
-        how = DecodeOptions("json", str(folder / "schema"))
-        decoding = decoding_of(Target(str(where), by=BY), options, how)
-    layout = Layout(str(where), BY, columns(options, BY)) if decoding is None else decoding.layout
-    checkpoint = QueryCheckpoint(folder / f"{source}-lake.checkpoint")
-    with local_archive(options, layout, checkpoint, decoding=decoding) as run:
+    reading = SOURCES["stream" if source == DECODED else source]
+    reading = reading if kind == DELTA else {**reading, **OTHERS[source](kind)}
+    options = read_options({**given, **reading}, Use.STREAM)
+    with begun(options, folder, source, kind) as run:
         run.agree()
         report = Report("archive", lambda line: None)
         if goes_on:
             run.run_on(report, Stop(), EVERY_S)
         else:
             run.run(report, Stop())
+
+
+def begun(options: Options, folder: Path, source: str, kind: str) -> AbstractContextManager[LocalArchive]:
+    if kind == ICEBERG:
+        where = str(iceberg_of(folder, source))
+        return iceberg_archive(options, Target(where, ICEBERG, BY[:1]), list(options.subscribe or ()))
+    if kind == S3:
+        layout = Layout(s3_of(source), BY, columns(options, BY))
+        return local_archive(options, layout, TableCheckpoint(s3_of(source), list(options.subscribe or ())))
+    where, checkpoint = str(table_of(folder, source)), QueryCheckpoint(folder / f"{source}-lake.checkpoint")
+    if source == DECODED:
+        decoding = decoding_of(Target(where, by=BY), options, DecodeOptions("json", str(folder / "schema")))
+        return local_archive(options, decoding.layout, checkpoint, decoding=decoding)
+    return local_archive(options, Layout(where, BY, columns(options, BY)), checkpoint)
+
+
+def iceberg_of(folder: Path, source: str) -> Path:
+    return folder / f"{source}-iceberg"
+
+
+def s3_of(source: str) -> str:
+    return f"s3://{BUCKET}/{source}"
+
+
+def die_after(seconds: float) -> None:
+    """Have this process killed after a time."""
+
+    def kill() -> None:
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
 
 
 def die_at(step: int, folder: Path) -> None:
@@ -98,11 +138,15 @@ def main() -> None:
     endpoint, folder = sys.argv[1], Path(sys.argv[2])
     for line in sys.stdin:
         source, step, *how = line.split()
+        kind = next((each for each in how if each != ON), DELTA)
         child = os.fork()
         if not child:
-            die_at(int(step), folder)
+            if kind == DELTA:
+                die_at(int(step), folder)
+            elif int(step):
+                die_after(int(step) * HUNDREDTH_S)
             try:
-                archive(endpoint, folder, source, how == [ON])
+                archive(endpoint, folder, source, ON in how, kind)
             except Exception as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 os._exit(1)

@@ -98,3 +98,25 @@ ICEBERG_READERS: Final[Mapping[str, Callable[[Path], Bodies]]] = {
     "DuckDB": iceberg_by_duckdb,
     "pandas": iceberg_by_pandas,
 }
+
+
+# Of Delta in an object store, with the environment's credentials.
+
+
+def store_by_polars(where: str) -> Bodies:
+    import polars
+
+    return [int(body) for body in polars.read_delta(where)["body"].to_list()]
+
+
+def store_by_pyarrow(where: str) -> Bodies:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(where).to_pyarrow_table(columns=["body"])
+    return [int(body) for body in table["body"].to_pylist()]
+
+
+STORE_READERS: Final[Mapping[str, Callable[[str], Bodies]]] = {
+    "polars": store_by_polars,
+    "pyarrow": store_by_pyarrow,
+}

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from leveret.pipeline.errors import BadOption, DataLoss, PipelineError, Unauthorized
-from leveret.pipeline.jobs import archive_local, data_files, delta, run_lock
+from leveret.pipeline.jobs import archive_local, checkpoints, data_files, delta, run_lock
 from leveret.pipeline.jobs.archive import Target
 from leveret.pipeline.jobs.archive_columns import LATER, columns
 from leveret.pipeline.jobs.archive_local import Backlog, LocalArchive, local_archive
@@ -800,6 +800,19 @@ def test_a_full_disk_is_told_with_its_place(lake: Lake, monkeypatch: pytest.Monk
     with pytest.raises(PipelineError, match=r"/lake cannot be written: No space left on device"):
         lake.once()
     assert not [*lake.where.rglob("*.parquet")]
+
+
+def test_a_full_disk_of_a_checkpoint_is_told_with_its_file(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    lake.broker.stream("orders").fill(10)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "sync_file", full)
+    assert main(["pipeline", "archive", "orders", str(lake.where), "--endpoint", lake.broker.url], {}) == 1
+    assert capsys.readouterr().err.endswith(f"leveret: {lake.checkpoint}/metadata: No space left on device\n")
 
 
 def test_the_broker_knows_how_far_an_archive_is(lake: Lake):

@@ -22,6 +22,7 @@ from tests.pipeline.test_archive import DAY, NOON
 polars = need_module("polars")
 pyiceberg = need_module("pyiceberg")
 
+from pyiceberg.table import CreateTableTransaction  # noqa: E402
 from pyiceberg.utils.config import Config  # noqa: E402
 
 from leveret.pipeline.jobs import iceberg  # noqa: E402
@@ -167,6 +168,22 @@ def test_a_run_that_another_overtook_with_fewer_messages_does_not_skip_the_rest(
     stream.fill(10)
     lake.once()
     assert lake.offsets() == [*range(40)]
+
+
+def test_of_two_runs_that_begin_a_table_at_once_both_have_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = CreateTableTransaction.commit_transaction
+
+    def overtaken(transaction: CreateTableTransaction) -> object:
+        monkeypatch.setattr(CreateTableTransaction, "commit_transaction", known)
+        lake.once()
+        return known(transaction)
+
+    monkeypatch.setattr(CreateTableTransaction, "commit_transaction", overtaken)
+    lake.broker.stream("orders").fill(10)
+    lake.once()
+    assert lake.offsets() == [*range(10)]
 
 
 def test_snapshots_of_other_programs_do_not_hide_where_it_ends(lake: Lake) -> None:

@@ -253,6 +253,10 @@ def test_an_error_of_sparks_is_told_in_our_words_or_its_first_line():
     trace = "[FAILED] Query x\nTraceback:\n  File y\nZeroDivisionError: division by zero\n\tat java\n"
     assert commands.what_spark_says(trace) == ("", "ZeroDivisionError: division by zero")
     assert commands.what_spark_says("[COLUMN] no column\nPlan:\n") == ("", "[COLUMN] no column")
+    trace = 'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"\n\tat java'
+    assert commands.what_spark_says(trace)[1].startswith(
+        "Spark knows no s3:// URIs: it needs Hadoop's package"
+    )
 
 
 # Dry runs.
