@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+SHORT_STACKS: Final = "SPARK_SIMPLIFIED_TRACEBACK"  # what Spark sets for its workers, by default
+
 
 class PipelineError(Exception):
     """The base of all errors here: the query ends with it."""
@@ -71,3 +78,18 @@ class Remade(DataLoss):
 
 class Ahead(DataLoss):
     """Raised when the stream ends before the requested offset."""
+
+
+@contextmanager
+def leading() -> Iterator[None]:
+    """Have the text of an error come before the stack of calls, where a worker of Spark writes both into one text.
+
+    Python writes the cause of an error before the error, and of a cause without a stack the text alone. Spark Connect
+    shows its clients the beginning of such a text. A worker that is to write short stacks forgets causes; one that has
+    met such an error writes whole stacks from then on.
+    """
+    try:
+        yield
+    except PipelineError as error:
+        os.environ.pop(SHORT_STACKS, None)
+        raise error from type(error)(*error.args)

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from leveret.pipeline.arrow import Batch
 from leveret.pipeline.columns import Columns
 from leveret.pipeline.encode import Encoder, together
-from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.errors import PipelineError, leading
 from leveret.pipeline.publisher import Published, Publisher
 from leveret.pipeline.sink_options import AT_LEAST_ONCE, SinkOptions
 
@@ -110,6 +110,7 @@ class Writing:
     columns: Columns
     task: Callable[[], SparkTask] = running
 
+    @leading()
     def write(self, batches: Iterator[Batch], place: Callable[[SparkTask], Place]) -> TaskResult:
         """Write the rows of a task, in an executor. Raises PipelineError."""
         publisher = Publisher(self.options)
@@ -121,6 +122,7 @@ class Writing:
         finally:
             publisher.close()
 
+    @leading()
     def commit(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
         """Commit the rows that these tasks have staged, and no others, in the driver. Raises PipelineError."""
         done = _done(messages)

@@ -31,7 +31,7 @@ from leveret.pipeline import schema as schemas
 from leveret.pipeline.arrow import Batch, schema_of
 from leveret.pipeline.client import Client
 from leveret.pipeline.columns import columns_of
-from leveret.pipeline.errors import BadOption
+from leveret.pipeline.errors import BadOption, leading
 from leveret.pipeline.filters import Filters
 from leveret.pipeline.leases import HeldLeases, Leases
 from leveret.pipeline.offsets import Json, Range, from_json, to_json
@@ -53,21 +53,26 @@ class AmqpSource(DataSource):
     def name(cls) -> str:
         return "amqp"
 
+    @leading()
     def schema(self) -> StructType:
         given = catalogue.given_at_creation(self.options)
         if given is not None:
             return catalogue.schema_of_table(given)
         return schemas.full(read_options(self.options, Use.ALWAYS))
 
+    @leading()
     def reader(self, schema: StructType) -> BatchReader:
         return BatchReader(self._checked(schema, Use.BATCH), schema)
 
+    @leading()
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(self._checked(schema, Use.STREAM), schema)
 
+    @leading()
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         return BatchWriter(self._writing(schema, overwrite, "mode('append')"))
 
+    @leading()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         return StreamWriter(self._writing(schema, overwrite, "outputMode('append')"))
 
@@ -97,7 +102,8 @@ def batches(
     """Yield the rows of a task, in an executor."""
     assert isinstance(partition, ReadTask)
     if partition.asked is not None:
-        yield from rows_of(options, schema_of(schema), partition.asked, conditions)
+        with leading():
+            yield from rows_of(options, schema_of(schema), partition.asked, conditions)
 
 
 class OptionalPush:
@@ -134,6 +140,7 @@ class BatchReader(DataSourceReader):
         self._conditions = Filters(self._options.columns)
         return self._conditions.push(filters)
 
+    @leading()
     def partitions(self) -> list[InputPartition]:
         client = Client(self._options)
         try:
@@ -167,6 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._made = Planner(self._options, client, Leases(client)), client
         return self._made[0]
 
+    @leading()
     def initialOffset(self) -> Json:
         return to_json(self._planner.initial())
 
@@ -178,6 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
+    @leading()
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         found = to_json(self._planner.latest(from_json(start), self._limit(limit)))
         if found == start:
@@ -192,18 +201,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Limit(None, limit.max_bytes)
         return Limit()
 
+    @leading()
     def reportLatestOffset(self) -> Json:
         return to_json(self._planner.newest())
 
+    @leading()
     def prepareForTriggerAvailableNow(self) -> None:
         self._planner.prepare_available_now()
 
+    @leading()
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         return [ReadTask(each) for each in self._planner.ranges(from_json(start), from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[Batch]:
         return batches(self._options, self._schema, partition)
 
+    @leading()
     def commit(self, end: Json) -> None:
         self._planner.commit(from_json(end))
 

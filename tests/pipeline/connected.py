@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 server, endpoint, folder = sys.argv[1:]
@@ -27,4 +28,8 @@ query = (
 )
 query.awaitTermination()
 print(f"copies={rows.where('offset < 3').count()}")
+try:
+    spark.read.format("amqp").option("endpoints", endpoint).option("subscribe", "nowhere").load().count()
+except PySparkException as error:
+    print(f"error={str(error).splitlines()[0]}")
 spark.stop()
