@@ -170,7 +170,9 @@ def content_of(spark: SparkSession, request: ReplayRequest) -> Content:
 def rows_of(spark: SparkSession, request: ReplayRequest, content: Content) -> DataFrame:
     """Return the rows that are to be replayed. Raises PipelineError."""
     if content.values:
-        rows = rows_of_files(spark, content.files, [json.loads(each) for each in content.values])
+        values = [json.loads(each) for each in content.values]
+        columns = lake_table(request.lake, request.catalog, _kind(request)).schema()
+        rows = rows_of_files(spark, content.files, values, columns)
     else:
         rows = spark.read.option("basePath", request.lake).parquet(*content.files)
     require_archive(rows.columns, request.lake)

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from leveret.pipeline.jobs.lake_table import lake_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
 
 PLACE: Final = "_leveret_file"  # a column that is there meanwhile
@@ -31,18 +32,24 @@ def table(spark: SparkSession, where: str, catalogue: str | None = None) -> Data
         from pyspark.sql.pandas.types import from_arrow_schema
 
         return spark.createDataFrame([], from_arrow_schema(found.schema()))
-    return rows_of_files(spark, found.places(files), found.added(files))
+    return rows_of_files(spark, found.places(files), found.added(files), found.schema())
 
 
-def rows_of_files(spark: SparkSession, files: Sequence[str], values: Sequence[Values]) -> DataFrame:
-    """Return the rows of some data files, with the values of the columns that their table is partitioned by.
+def rows_of_files(
+    spark: SparkSession, files: Sequence[str], values: Sequence[Values], columns: pa.Schema
+) -> DataFrame:
+    """Return the rows of some data files of a table with these columns, of which older files may lack some, and with
+    the values of the columns that it is partitioned by.
 
     The values come from the log: names of folders hold them only escaped, and each writer escapes in its own way.
     """
+    import pyarrow as pa
     from pyspark.sql.functions import broadcast, col, regexp_replace
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    rows = spark.read.parquet(*files)
     names = list(values[0]) if values else []
+    in_files = pa.schema([field for field in columns if field.name not in names])
+    rows = spark.read.schema(from_arrow_schema(in_files)).parquet(*files)
     if not names:
         return rows
     known = dict(zip(map(path_of, files), values, strict=True))

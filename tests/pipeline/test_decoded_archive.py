@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -41,6 +41,9 @@ from leveret.pipeline.jobs.undecoded import UndecodedTable  # noqa: E402
 from tests.pipeline.decoding.registry_server import FakeRegistry, serving  # noqa: E402
 from tests.pipeline.decoding.samples import avro_body, record  # noqa: E402
 from tests.pipeline.lake_readers import READERS  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Cut(Exception):  # noqa: N818
@@ -160,6 +163,30 @@ def test_a_new_field_adds_a_column_that_is_null_in_older_rows(lake: DecodedLake)
     assert sorted(READERS) == ["DuckDB", "pandas", "polars", "pyarrow"]
     for name, column in DECODED.items():
         assert sorted(column(lake.where), key=str) == [1, 2, 3], name
+
+
+def test_spark_reads_columns_that_came_later(lake: DecodedLake, spark: SparkSession):
+    from leveret.pipeline.jobs.replay import ReplayRequest, content_of, rows_of
+    from leveret.pipeline.jobs.table import table
+
+    lake.publish(b'{"n": 1}')
+    lake.once()
+    lake.file.write_text("n bigint, m string, to struct<city: string>")
+    lake.publish(b'{"n": 2, "m": "x", "to": {"city": "Oulu"}}', b'{"n": 3, "m": "y"}')
+    lake.once()
+    lake.file.write_text("n bigint, to struct<zip: int>")
+    lake.publish(b'{"n": 4, "to": {"zip": 5}}')
+    lake.once()
+    rows = table(spark, str(lake.where)).orderBy("offset").select("n", "m", "to.city", "to.zip").collect()
+    assert [tuple(row) for row in rows] == [
+        (1, None, None, None),
+        (2, "x", "Oulu", None),
+        (3, "y", None, None),
+        (4, None, None, 5),
+    ]
+    request = ReplayRequest(str(lake.where), "again", where="m = 'y'")
+    chosen = rows_of(spark, request, content_of(spark, request))
+    assert [row.offset for row in chosen.collect()] == [2]
 
 
 def n_by_duckdb(where: Path) -> list[int]:
