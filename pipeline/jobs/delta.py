@@ -168,14 +168,19 @@ def is_there(where: str, query: str, batch: int) -> bool:
 # Writing.
 
 
-def prepared(where: str, by: Sequence[str], columns: pa.Schema, widens: bool = False) -> DeltaTable:
-    """Return the table, made if need be. Raises PipelineError if an existing one has other columns or partitions;
-    one that `widens` gets columns that it lacks."""
+def prepared(
+    where: str, by: Sequence[str], columns: pa.Schema, widens: bool = False, description: str | None = None
+) -> DeltaTable:
+    """Return the table, made with a description if need be; one that `widens` gets columns that it lacks. Raises
+    PipelineError if an existing one has other columns or partitions.
+    """
     from deltalake import DeltaTable
 
     table = opened(where)
     if table is None:
-        made = DeltaTable.create(where, columns, mode="ignore", partition_by=list(by) or None)
+        made = DeltaTable.create(
+            where, columns, mode="ignore", partition_by=list(by) or None, description=description
+        )
         table = opened(where) or made
     if widens:
         return widened(table, where, by, columns)

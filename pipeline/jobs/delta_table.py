@@ -14,7 +14,7 @@ from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
 from leveret.pipeline.jobs.lake_table import Optimized, Orphan
-from leveret.pipeline.jobs.undecoded import undecoded_beside
+from leveret.pipeline.jobs.undecoded import is_undecoded, undecoded_beside
 from leveret.pipeline.offsets import Mark, Partition
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ class DeltaLakeTable:
             yield from self._table.to_pyarrow_dataset().to_batches(columns=list(columns))
         except (OSError, pa.ArrowException) as error:
             raise PipelineError(f"{self.where} cannot be read: {error}") from None
+
+    @property
+    def is_undecoded(self) -> bool:
+        return is_undecoded(self._table)
 
     def undecoded(self) -> LakeTable | None:
         place = undecoded_beside(self._table, self.where)

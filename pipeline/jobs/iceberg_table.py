@@ -104,6 +104,10 @@ class IcebergLakeTable:
         except (OSError, pa.ArrowException) as error:
             raise PipelineError(f"{self.where} cannot be read: {error}") from None
 
+    @property
+    def is_undecoded(self) -> bool:
+        return False
+
     def undecoded(self) -> None:
         """Return nothing: bodies are decoded in Delta tables only."""
 

@@ -77,8 +77,15 @@ class LakeTable(Protocol):
         """Yield the rows that are in it, with some of its columns."""
         ...
 
+    @property
+    def is_undecoded(self) -> bool:
+        """Return whether it has rows of an archive that could not be decoded, and is none itself."""
+        ...
+
     def undecoded(self) -> LakeTable | None:
-        """Return the table of its rows that could not be decoded; None if there is none."""
+        """Return the table of its rows that could not be decoded; None if there is none. What a run that was killed has
+        left undone there is done before.
+        """
         ...
 
     def position(self, partition: Partition, incarnation: str) -> int | None:

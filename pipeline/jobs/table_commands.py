@@ -14,13 +14,14 @@ from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.errors import BadOption
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs import lag as lags
-from leveret.pipeline.jobs.archive import checkpoint_of
+from leveret.pipeline.jobs.archive import Target, checkpoint_of
 from leveret.pipeline.jobs.commands import DONE, FAILED, reached, told
 from leveret.pipeline.jobs.dead_letters import columns
 from leveret.pipeline.jobs.lake_table import lake_table
 
 if TYPE_CHECKING:
     from leveret.pipeline.jobs import upkeep
+    from leveret.pipeline.jobs.lake_table import LakeTable
 
 Environ = Mapping[str, str]
 
@@ -46,7 +47,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.jobs import upkeep
 
     reach = None if options.offline else reached(options, environ)
-    table = lake_table(options.target, options.catalog)
+    table = _archive(options)
     checkpoint = delta.folder_of(options.checkpoint or checkpoint_of(options.target))
     found = upkeep.offsets_of(table)
     marks = table.marks(checkpoint)
@@ -60,7 +61,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
         finally:
             client.close()
             asker.close()
-    damaged = table.damaged(table.files())
+    damaged = _damaged(table)
     rows = upkeep.checked(found, marks, streams, upkeep.leases_of(marks, leases))
     troubles = [
         *damaged,
@@ -71,6 +72,22 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
     else:
         print("\n".join([*check_lines(rows), *troubles, verdict(rows, troubles)]))
     return FAILED if troubles else DONE
+
+
+def _archive(options: argparse.Namespace) -> LakeTable:
+    """Return the archive that is named. Raises PipelineError, BadOption for a table of rows that were not decoded."""
+    table = lake_table(options.target, options.catalog)
+    if table.is_undecoded:
+        raise BadOption(
+            f"{table.where} has rows of an archive that could not be decoded: name the archive instead"
+        )
+    return table
+
+
+def _damaged(table: LakeTable) -> list[str]:
+    beside = table.undecoded()
+    more = [] if beside is None else beside.damaged(beside.files())
+    return [*table.damaged(table.files()), *(f"undecoded: {each}" for each in more)]
 
 
 def check_lines(rows: list[upkeep.Checked]) -> list[str]:
@@ -110,7 +127,7 @@ def verdict(rows: list[upkeep.Checked], troubles: list[str]) -> str:
 
 @told
 def optimize(options: argparse.Namespace, environ: Environ) -> int:
-    table = lake_table(options.target, options.catalog)
+    table = _archive(options)
     if options.dry_run:
         small = [each for each in table.files() if each.octets < options.file_size]
         octets = sum(each.octets for each in small)
@@ -125,7 +142,12 @@ def optimize(options: argparse.Namespace, environ: Environ) -> int:
 
 @told
 def clean(options: argparse.Namespace, environ: Environ) -> int:
-    found = lake_table(options.target, options.catalog).orphans(options.older_than, options.delete)
+    table = _archive(options)
+    beside = table.undecoded()
+    found = table.orphans(options.older_than, options.delete)
+    if beside is not None:
+        more = beside.orphans(options.older_than, options.delete)
+        found += [attrs.evolve(each, path=f"{beside.where}/{each.path}") for each in more]
     for each in found:
         age = "" if each.age_s is None else f"  {each.age_s / 3600:,.1f} h old"
         print(f"{each.path}{age}" + ("" if each.octets is None else f", {each.octets:,} bytes"))
@@ -145,11 +167,12 @@ def clean(options: argparse.Namespace, environ: Environ) -> int:
 @told
 def decode(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.decoding.arguments import decode_options
+    from leveret.pipeline.jobs.archive_run import format_for, require_decodable
     from leveret.pipeline.jobs.decoding import decode_again
 
     how = decode_options(options)
     assert how is not None
-    lake_table(options.target)
+    require_decodable(Target(options.target, format_for(options.target, None)), how)
     done = decode_again(options.target, how)
     print(f"{done.moved:,} rows were moved to {options.target}, {done.left:,} still cannot be decoded")
     return DONE

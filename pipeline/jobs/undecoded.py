@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as parquet  # type: ignore[import-untyped]
-from pyarrow import fs
 
 from leveret.pipeline.decoding.decode_options import UNDECODED
 from leveret.pipeline.decoding.row_decoder import REASON
 from leveret.pipeline.errors import BadOption, PipelineError
 from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.data_files import key_of, object_store
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-ROWS_MAX = 1 << 14  # rows that are read at a time
+ROWS_MAX: Final = 1 << 14  # rows that are read at a time
+DESCRIPTION: Final = "Rows of an archive that could not be decoded"  # by which such a table is known
 
 
 class UndecodedTable:
@@ -50,7 +51,7 @@ class UndecodedTable:
         number = 0 if archive is None else delta.changes_in(archive)
         if archive is not None and number and delta.opened(self.where) is None:
             self._complete_another(archive, number)
-        table = delta.prepared(self.where, (), self.columns, widens=True)
+        table = delta.prepared(self.where, (), self.columns, widens=True, description=DESCRIPTION)
         if table.transaction_version(delta.CHANGES) is None:  # a new one has nothing of what was before
             self._change(number, delta.SideChange(self.shown))
         self.complete()
@@ -127,8 +128,7 @@ def opened(where: str, path: str) -> pa.NativeFile:
     folder = delta.folder_of(where)
     if folder is not None:
         return pa.OSFile(str(folder / path), "rb")
-    system, root = fs.FileSystem.from_uri(f"{where.rstrip('/')}/".replace("s3a://", "s3://", 1))
-    return system.open_input_file(f"{root.rstrip('/')}/{path}")
+    return object_store(where).open_input_file(f"{key_of(where)}/{path}")
 
 
 def aligned(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
@@ -143,15 +143,36 @@ def aligned(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 
 def require_beside(archive: str, where: str) -> None:
-    """Check that the two tables are not one. Raises BadOption."""
-    if where.rstrip("/") == archive.rstrip("/"):
-        raise BadOption("rows that cannot be decoded need a table of their own: --undecoded names the target")
+    """Check that the two tables are not one, nor one in the folder of the other, where `clean` would remove it. Raises
+    BadOption.
+    """
+    one, other = (f"{delta.folder_of(each.rstrip('/')) or each.rstrip('/')}/" for each in (archive, where))
+    if one.startswith(other) or other.startswith(one):
+        raise BadOption(
+            f"rows that cannot be decoded need a table of their own, and neither in the other: --undecoded is {where}"
+        )
+
+
+def is_undecoded(table: DeltaTable) -> bool:
+    """Return whether a table is one of rows that could not be decoded, and no archive."""
+    return table.metadata().description == DESCRIPTION
 
 
 def undecoded_beside(table: DeltaTable, where: str) -> str | None:
-    """Return the place of rows that could not be decoded; None if there are none. Raises PipelineError."""
+    """Return the place of rows of an archive that could not be decoded, after the changes of it that a run has left
+    undone; None if there are none. Raises PipelineError.
+    """
     number = delta.changes_in(table)
-    if not number:
+    if not number or is_undecoded(table):
         return None
-    place = delta.change_in(table, where, number).where or where.rstrip("/") + UNDECODED
-    return None if delta.opened(place) is None else place
+    place = beside = where.rstrip("/") + UNDECODED
+    try:
+        place = delta.change_in(table, where, number).where or beside
+    except PipelineError:  # the log keeps its entries for a month
+        if delta.opened(beside) is None:
+            raise
+    there = delta.opened(place)
+    if there is None:
+        return None
+    UndecodedTable(where, place, delta.columns_of(there)).complete()
+    return place

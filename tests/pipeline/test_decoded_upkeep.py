@@ -1,0 +1,186 @@
+"""The upkeep of archives with decoded bodies: both tables are checked and cleaned, and no change of one gets lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.lake_table import lake_table
+from leveret.pipeline.jobs.run import Report, Stop
+from leveret.server.cli import main
+from tests.interop.conftest import need_module
+from tests.pipeline.bulk import FakeBroker
+
+need_module("polars")
+need_module("deltalake")
+need_module("fastavro")
+
+from leveret.pipeline.decoding.decode_options import DecodeOptions  # noqa: E402
+from leveret.pipeline.jobs.undecoded import UndecodedTable  # noqa: E402
+from tests.pipeline.test_decoded_archive import Cut, DecodedLake  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WHOLE = "4 rows, each message once"
+
+
+@pytest.fixture
+def lake(broker: FakeBroker, tmp_path: Path) -> DecodedLake:
+    """Return an archive with two rows in each of its tables."""
+    broker.stream("orders")
+    lake = DecodedLake(broker, tmp_path)
+    lake.publish(b'{"n": 1}', b"?", b'{"n": 2}')
+    lake.once()
+    lake.publish(b'{"n": "x"}')
+    lake.once()
+    return lake
+
+
+def run(*words: str | Path) -> int:
+    return main(["pipeline", *map(str, words)], {})
+
+
+def beside(lake: DecodedLake) -> Path:
+    return lake.where.with_name("lake.undecoded")
+
+
+def cut_off(lake: DecodedLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Archive what there is, and be killed between the commits to the two tables."""
+
+    def cut(*given: object) -> None:
+        raise Cut
+
+    with monkeypatch.context() as patched, lake.run() as archive:
+        patched.setattr(UndecodedTable, "complete", cut)
+        with pytest.raises(Cut):
+            archive.run(Report("archive", lake.lines.append), Stop())
+
+
+def test_a_check_finds_each_message_in_one_of_both_tables(
+    lake: DecodedLake, capsys: pytest.CaptureFixture[str]
+):
+    assert run("check", lake.where, "--offline") == 0
+    assert WHOLE in capsys.readouterr().out
+    file = next(beside(lake).glob("*.parquet"))
+    file.unlink()
+    assert run("check", lake.where, "--offline") == 1
+
+
+def test_a_damaged_file_of_undecoded_rows_is_named(lake: DecodedLake, capsys: pytest.CaptureFixture[str]):
+    file = next(beside(lake).glob("*.parquet"))
+    with file.open("ab") as opened:
+        opened.write(b"more")
+    assert run("check", lake.where, "--offline") == 1
+    told = capsys.readouterr()
+    assert f"undecoded: {file.name} has " in told.out, told.err
+
+
+def test_an_upkeep_completes_what_a_killed_run_left_undone(
+    lake: DecodedLake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    lake.publish(b"?", b'{"n": 5}')
+    cut_off(lake, monkeypatch)
+    assert lake.undecoded() == [(1,), (3,)]
+    assert run("clean", lake.where, "--older-than", "0h", "--delete") == 0
+    assert lake.undecoded() == [(1,), (3,), (4,)]
+    lake.publish(b"?")
+    cut_off(lake, monkeypatch)
+    assert run("check", lake.where, "--offline") == 0
+    assert "7 rows, each message once" in capsys.readouterr().out
+    lake.once()
+    assert lake.offsets() == [*range(7)]
+
+
+def test_files_that_are_in_neither_table_are_cleaned_away(
+    lake: DecodedLake, capsys: pytest.CaptureFixture[str]
+):
+    left = beside(lake) / "left-over.parquet"
+    left.write_bytes(b"half a f")
+    assert run("clean", lake.where, "--older-than", "0h") == 0
+    assert str(left) in capsys.readouterr().out
+    assert run("clean", lake.where, "--older-than", "0h", "--delete") == 0
+    assert not left.exists()
+    assert lake.offsets() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("words", [["check", "--offline"], ["optimize"], ["clean", "--delete"]])
+def test_the_table_of_undecoded_rows_has_no_upkeep_of_its_own(
+    lake: DecodedLake, words: list[str], capsys: pytest.CaptureFixture[str]
+):
+    name, *more = words
+    assert run(name, beside(lake), *more) == 2
+    assert (
+        "has rows of an archive that could not be decoded: name the archive instead"
+        in capsys.readouterr().err
+    )
+
+
+def test_files_with_more_and_fewer_columns_are_joined(lake: DecodedLake, capsys: pytest.CaptureFixture[str]):
+    lake.file.write_text("m string, n bigint, to struct<city: string>")
+    lake.publish(b'{"m": "y", "n": 5, "to": {"city": "Oulu"}}', b"?")
+    lake.once()
+    assert run("optimize", lake.where) == 0
+    assert run("clean", lake.where, "--older-than", "0h", "--delete") == 0
+    found = [(0, 1, None, None), (2, 2, None, None), (4, 5, "y", {"city": "Oulu"})]
+    assert lake.rows("offset", "n", "m", "to") == found
+    lake.file.write_text("text string")
+    assert lake.again().moved == 1  # {"n": "x"} has no text, and nothing of the wrong type
+    lake.file.write_text("n bigint, o double")
+    lake.publish(b'{"n": 6, "o": 1.5}', b"?")
+    lake.once()
+    capsys.readouterr()
+    assert run("check", lake.where, "--offline") == 0
+    assert "8 rows, each message once" in capsys.readouterr().out
+
+
+def test_a_log_that_has_forgotten_its_changes_still_has_its_table(
+    lake: DecodedLake, capsys: pytest.CaptureFixture[str]
+):
+    lake.publish(b'{"n": 5}')
+    lake.once()
+    delta.found(str(lake.where)).create_checkpoint()
+    newest = delta.found(str(lake.where)).version()
+    for entry in sorted((lake.where / delta.LOG).glob("*.json")):
+        if int(entry.stem) < newest:
+            entry.unlink()
+    assert run("check", lake.where, "--offline") == 0
+    assert "5 rows, each message once" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["lake/undecoded", ".", "lake/"])
+def test_neither_table_is_in_the_other(lake: DecodedLake, place: str):
+    lake.decode = DecodeOptions("json", str(lake.file), undecoded=str(lake.where.parent / place))
+    with pytest.raises(BadOption, match="neither in the other"):
+        lake.once()
+
+
+def test_rows_that_were_not_decoded_can_be_replayed(lake: DecodedLake, spark: SparkSession):
+    from leveret.pipeline.jobs.replay import ReplayRequest, content_of, rows_of
+
+    request = ReplayRequest(str(beside(lake)), "again")
+    rows = rows_of(spark, request, content_of(spark, request))
+    assert sorted(bytes(row.body) for row in rows.collect()) == [b"?", b'{"n": "x"}']
+
+
+def test_bodies_are_decoded_in_delta_tables_only(
+    lake: DecodedLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    need_module("pyiceberg")
+    where, told = tmp_path / "iceberg", "bodies are decoded in archives of format delta, not of iceberg"
+    archive = ("archive", "orders", where, "--endpoint", lake.broker.url)
+    how = ("--decode", "json", "--schema", lake.file)
+    assert run(*archive, "--format", "iceberg", *how) == 2
+    assert run("archive", "orders", "shop.orders", "--catalog", "lakehouse", *how) == 2
+    assert capsys.readouterr().err.count(told) == 2
+    assert not where.exists()
+    assert run(*archive, "--format", "iceberg") == 0
+    capsys.readouterr()
+    assert run(*archive, *how) == 2
+    assert run("decode", where, *how) == 2
+    assert capsys.readouterr().err.count(told) == 2
+    assert lake_table(str(where)).undecoded() is None
