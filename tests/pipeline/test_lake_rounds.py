@@ -22,7 +22,7 @@ from tests.pipeline.lake_rounds import LakeRounds, store_in_use  # noqa: E402
 
 KILLED = 8
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600), spark_killed]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1200), spark_killed]
 
 
 def test_every_message_is_there_once_in_each_kind_of_table(tmp_path: Path) -> None:
