@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leveret.pipeline.errors import BadOption
+from leveret.pipeline.errors import BadOption, PipelineError
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.lake_table import lake_table
 from leveret.pipeline.jobs.run import Report, Stop
+from leveret.pipeline.jobs.table_positions import TableCheckpoint
 from leveret.server.cli import main
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker
@@ -157,6 +158,21 @@ def test_neither_table_is_in_the_other(lake: DecodedLake, place: str):
     lake.decode = DecodeOptions("json", str(lake.file), undecoded=str(lake.where.parent / place))
     with pytest.raises(BadOption, match="neither in the other"):
         lake.once()
+
+
+def test_a_run_that_another_overtook_leaves_the_rest_to_the_next(lake: DecodedLake):
+    def begun() -> TableCheckpoint:
+        return TableCheckpoint(str(lake.where), ["orders"])
+
+    lake.once(begun())
+    with lake.run(begun()) as slow:
+        lake.publish(b"?", b'{"n": 5}')
+        lake.once(begun())
+        lake.publish(b'{"n": 6}', b"?")  # the slow run plans up to here what has the same number in the table
+        with pytest.raises(PipelineError, match="another run has added batch 0, which ends at offset 5"):
+            slow.run(Report("archive", lake.lines.append), Stop())
+    lake.once(begun())
+    assert lake.offsets() == [*range(8)]
 
 
 def test_rows_that_were_not_decoded_can_be_replayed(lake: DecodedLake, spark: SparkSession):

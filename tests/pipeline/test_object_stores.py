@@ -19,7 +19,7 @@ from leveret.pipeline.jobs.table_positions import TableCheckpoint
 from leveret.pipeline.options import Use, read_options
 from leveret.server.cli import main
 from tests.interop.conftest import need_module
-from tests.pipeline.bulk import FakeBroker
+from tests.pipeline.bulk import FakeBroker, message
 from tests.pipeline.object_store import BUCKET, SECRET, client_of, object_store, variables
 
 need_module("moto")
@@ -83,6 +83,26 @@ def test_a_delta_table_in_a_bucket_is_archived_checked_joined_and_cleaned(
     assert offsets(WHERE) == [*range(110)]
     printed = capsys.readouterr()
     assert SECRET not in printed.out + printed.err
+
+
+def test_bodies_are_decoded_in_a_bucket_and_again_after_a_fix(
+    store: str, broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_module("fastavro")
+    stream, schema = broker.stream("orders"), tmp_path / "schema"
+    how = ("--decode", "json", "--schema", str(schema))
+    schema.write_text("n bigint")
+    for bodies in ((b'{"n": 1}', b"?"), (b'{"n": "x"}', b'{"n": 4}')):
+        stream.publish(*(message(body) for body in bodies))
+        assert run("archive", "orders", WHERE, "--endpoint", broker.url, *how) == 0
+    assert (offsets(WHERE), offsets(f"{WHERE}.undecoded")) == ([0, 3], [1, 2])
+    assert run("clean", WHERE, "--older-than", "0h", "--delete") == 0
+    schema.write_text("m string")
+    assert run("decode", WHERE, *how) == 0
+    assert (offsets(WHERE), offsets(f"{WHERE}.undecoded")) == ([0, 2, 3], [1])
+    capsys.readouterr()
+    assert run("check", WHERE, "--endpoint", broker.url) == 0
+    assert "4 rows, each message once, 0 messages behind the broker" in capsys.readouterr().out
 
 
 @contextmanager
