@@ -490,6 +490,10 @@ class PipelineEntry(Record):
                 yield Problem("decode", "nothing", "a format, with `schema` or `registry`")
         elif (self.schema is None) == (self.registry is None):
             yield Problem("decode", printed(self.decode), "either `schema` or `registry` with it")
+        if self.decode is not None and (self.format == "iceberg" or self.catalog is not None):
+            yield Problem(
+                "decode", printed(self.decode), "a table of format `delta`, which alone has decoded columns"
+            )
         if "@" in (self.registry or ""):
             yield Problem("registry", "a URL with a user", "a URL without one; `registry_user` names it")
 
