@@ -22,6 +22,7 @@ from tests.pipeline.test_archive import DAY, NOON
 polars = need_module("polars")
 pyiceberg = need_module("pyiceberg")
 
+from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable  # noqa: E402
 from pyiceberg.table import CreateTableTransaction  # noqa: E402
 from pyiceberg.utils.config import Config  # noqa: E402
 
@@ -181,6 +182,24 @@ def test_of_two_runs_that_begin_a_table_at_once_both_have_it(
         return known(transaction)
 
     monkeypatch.setattr(CreateTableTransaction, "commit_transaction", overtaken)
+    lake.broker.stream("orders").fill(10)
+    lake.once()
+    assert lake.offsets() == [*range(10)]
+
+
+def test_of_two_runs_that_begin_a_catalogue_at_once_both_go_on(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = SqlCatalog.create_tables
+
+    def overtaken(catalogue: SqlCatalog) -> None:
+        monkeypatch.setattr(SqlCatalog, "create_tables", known)
+        lake.once()
+        SqlCatalogBaseTable.metadata.create_all(
+            catalogue.engine, checkfirst=False
+        )  # it had none when it looked
+
+    monkeypatch.setattr(SqlCatalog, "create_tables", overtaken)
     lake.broker.stream("orders").fill(10)
     lake.once()
     assert lake.offsets() == [*range(10)]
