@@ -154,6 +154,29 @@ def exchanges_that_drop(seen: EffectiveTopology) -> Found:
             )
 
 
+def keys_of_topics(seen: EffectiveTopology) -> Found:
+    """Find binding keys of topic exchanges whose wildcards are none.
+
+    Words are parted by dots, and `*` and `#` are wildcards as whole words. Filters of protocols with slashes, where `+`
+    stands for a level, are translated when a client subscribes; in a topology they are taken as they stand.
+    """
+    for each in seen.topology.of(BINDING):
+        _, host, source, _, _, key, *_ = each.key
+        if seen.type_of(host, source) != "topic":
+            continue
+        levels = key.split("/")
+        if len(levels) > 1 and ("+" in levels or levels[-1] == "#"):
+            meant_key = ".".join("*" if level == "+" else level for level in levels)
+            yield (
+                each,
+                f"{each}: slashes part no words here, and '+' is no wildcard",
+                f"bind it by '{meant_key}'",
+            )
+        for word in key.split("."):
+            if len(word) > 1 and ("*" in word or "#" in word) and "/" not in word:
+                yield each, f"{each}: '{word}' is no wildcard", "let * or # be a whole word, between dots"
+
+
 def missing_alternates(seen: EffectiveTopology) -> Found:
     yield from _missing(seen, EXCHANGE, ALTERNATE, "what no binding matches is dropped")
 
@@ -342,6 +365,7 @@ RULES: Final[Mapping[str, tuple[Severity, Callable[[EffectiveTopology], Found]]]
     "dead-letter-cycle": (Severity.WARNING, dead_letters_go_round),
     "contradicting-arguments": (Severity.WARNING, contradicting_arguments),
     "without-effect": (Severity.WARNING, without_effect),
+    "topic-key": (Severity.WARNING, keys_of_topics),
     "exchange-drops": (Severity.NOTE, exchanges_that_drop),
     "policy-matches-nothing": (Severity.NOTE, policies_of_nothing),
 }

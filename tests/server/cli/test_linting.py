@@ -57,6 +57,27 @@ SAMPLES = [
         [("binding-to-missing", "queues.q.bindings[1]")],
     ),
     ("[@queues.q]", []),  # reached through the default exchange
+    *(
+        (
+            f"[@queues.q]\nbindings = [{{ exchange = 'amq.{kind}', key = '{key}' }}]",
+            [("topic-key", place)][:count],
+        )
+        for place in ("queues.q.bindings[0]",)
+        for kind, key, count in (
+            ("topic", "devices/+/out", 1),
+            ("topic", "devices/#", 1),
+            ("topic", "+/out", 1),
+            ("topic", "order*.new", 1),
+            ("topic", "orders.##", 1),
+            ("topic", "devices.*.out", 0),
+            ("topic", "#", 0),
+            ("topic", "*.#", 0),
+            ("topic", "", 0),
+            ("topic", "a/b.*", 0),  # of a level with a dot
+            ("topic", "a+b.c", 0),
+            ("direct", "devices/+/out", 0),
+        )
+    ),
     ("[@exchanges.x]", [("exchange-drops", "exchanges.x")]),
     ("[@exchanges.x]\narguments = { alternate-exchange = 'amq.fanout' }", []),
     (
