@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import logging
 from threading import Event
+from time import monotonic
 
 import psycopg
 import pytest
 
 from leveret.durable.store.postgres.horizon import LONG_S, Horizon, HorizonWatch
 from leveret.durable.store.postgres.session import Database
-from tests.durable.store.shelf import Shelf
+from tests.durable.store.shelf import PATIENCE_S, Shelf
 
 DUMP = ("the transaction", "pg_dump", "process 7, user backup")
 
 
 def test_a_transaction_of_somebody_else_is_found_with_its_name_and_age(shelf: Shelf, database: Database):
     watch = HorizonWatch(database, "test", Event())
+    ends_at = monotonic() + PATIENCE_S
+    watch.look()
+    while watch.horizon.oldest is not None:  # the store's own threads look at what there is
+        assert monotonic() < ends_at
+        watch.look()
     with psycopg.connect(database.dsn, application_name="a report") as other:
         other.execute("begin isolation level repeatable read")
         other.execute("select 1 from pg_class limit 1")
