@@ -203,7 +203,7 @@ TASKS: Final = {
         shown("cashier 7"),
     ),
     "Close a connection": Task(
-        to("Connections", "cashier 7"),
+        then(list_of("Connections")[0], lambda walker: walker.press("cashier 7")),
         then(*list_of("Connections")[1:], lambda walker: walker.press("cashier 7")),
         panel("Close this connection", "\n"),
         said("The connection is closed"),

@@ -79,6 +79,7 @@ ELSEWHERE: Final = {
     "pip": "tests/test_install.py",
     "python3 -m venv": "tests/test_install.py",
     "PYSPARK_PYTHON": "tests/pipeline",
+    "export AWS_ACCESS_KEY_ID": "tests/pipeline/test_object_stores.py",
     "export PYTHONPATH": "tests/pipeline",
     "$SPARK_HOME": "tests/pipeline",
     "/opt/leveret/bin": "tests/test_install.py",
