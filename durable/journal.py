@@ -219,7 +219,7 @@ class Journal(EntryReader):
                 self._waiting[publisher] = publisher.mark()
             else:
                 publisher.taken(publisher.mark())
-        self._one_by_one.batch_ends()
+        self._one_by_one.batches += 1
         if dirty or self._waiting:
             self._held = self._held or self.holds
             self._go_on()
@@ -257,8 +257,9 @@ class Journal(EntryReader):
             flying.append(closed)
             closed.waiting, self._waiting = self._waiting, {}
             if closed.commit or len(flying) > 1:
-                alone = self._one_by_one.is_next(closed.waiting, closed.entries, self.broker.work)
-                if self.store.append(closed.commit, at_once=alone and len(flying) == 1):
+                waiting = closed.waiting
+                alone = waiting and self._one_by_one.is_next(waiting, closed.entries, self.broker.work)
+                if self.store.append(closed.commit, at_once=bool(alone) and len(flying) == 1):
                     self._landed(closed.commit.number)
                     self._compaction.look()
             else:  # all changes cancelled each other
