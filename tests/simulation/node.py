@@ -92,7 +92,7 @@ class SimulatedNode(ClientBench):
 
     def _alarm(self, reason: str | None) -> None:
         super()._alarm(reason)
-        if hasattr(self, "keeper"):
+        if hasattr(self, "persistence"):
             self.persistence.alarm()
 
     def read_on(self) -> None:
