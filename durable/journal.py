@@ -257,9 +257,9 @@ class Journal(EntryReader):
             flying.append(closed)
             closed.waiting, self._waiting = self._waiting, {}
             if closed.commit or len(flying) > 1:
-                waiting = closed.waiting
-                alone = waiting and self._one_by_one.is_next(waiting, closed.entries, self.broker.work)
-                if self.store.append(closed.commit, at_once=bool(alone) and len(flying) == 1):
+                waiting, work = closed.waiting, self.broker.work
+                alone = bool(waiting) and self._one_by_one.is_next(waiting, closed.entries, work)
+                if self.store.append(closed.commit, at_once=alone and len(flying) == 1):
                     self._landed(closed.commit.number)
                     self._compaction.look()
             else:  # all changes cancelled each other
