@@ -22,7 +22,7 @@ def sent(first: int, count: int) -> tuple[Sent[int], int]:
     """`count` transfers from this id on, each with its place, and the last id."""
     here: Sent[int] = Sent()
     for place in range(count):
-        here.begin((first + place) & MASK)[(first + place) & MASK] = place
+        here.add((first + place) & MASK, place)
     return here, (first + count - 1) & MASK
 
 
@@ -44,7 +44,17 @@ def test_each_is_taken_once_by_the_first_set_that_names_it(
         assert set(taken.values()) == expected
         assert all(id == (first + place) & MASK for id, place in taken.items())
         left -= expected
-    assert set(here.by_id.values()) == left
+    assert set(here.table.values()) == left
+
+
+def test_those_of_one_read_are_the_same_as_one_by_one() -> None:
+    alone, last = sent(WRAP, 40)
+    here: Sent[int] = Sent()
+    here.add_all(WRAP, range(15))
+    here.add_all(WRAP + 15, range(15, 40))
+    assert here.table.items() == alone.table.items()
+    assert here.take(ids((WRAP, last)), last) == alone.take(ids((WRAP, last)), last)
+    assert not here.table
 
 
 def test_what_was_put_back_can_be_taken_again() -> None:
@@ -57,7 +67,7 @@ def test_what_was_put_back_can_be_taken_again() -> None:
 def test_nothing_is_taken_of_what_was_never_sent() -> None:
     here, last = sent(100, 10)
     assert here.take(ids((0, 99), (110, 1 << 30)), last) == {}
-    assert len(here.by_id) == 10
+    assert len(here.table) == 10
 
 
 def test_a_long_backlog_is_taken_in_small_steps_from_its_front_or_from_its_back() -> None:
@@ -78,13 +88,12 @@ def test_a_long_backlog_is_taken_in_small_steps_from_its_front_or_from_its_back(
 def test_one_that_is_never_settled_does_not_make_the_others_dear() -> None:
     """The peer names everything he ever got again and again, but for the first."""
     here: Sent[int] = Sent()
-    here.begin(0)[0] = 0
+    here.add(0, 0)
     started = time.process_time()
     for last in range(10, 100_000, 10):
-        for id in range(last - 9, last + 1):
-            here.begin(id)[id] = id
+        here.add_all(last - 9, range(last - 9, last + 1))
         assert len(here.take(ids((1, last)), last)) == 10
-    assert list(here.by_id) == [0]
+    assert list(here.table) == [0]
     assert time.process_time() - started < 10
 
 

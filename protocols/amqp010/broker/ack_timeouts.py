@@ -35,7 +35,7 @@ class Timeouts(AckTimeouts):
         session = self._session
         if session is None:
             return
-        held = session.unsettled.by_id
+        held = session.unsettled.table
         late = {id: delivery for id, delivery in held.items() if is_late(delivery, now)}
         name = session.name.decode("utf-8", "replace")
         requeues = session.broker.compat.consumer_timeout_response is TimeoutResponse.REQUEUE
@@ -45,7 +45,7 @@ class Timeouts(AckTimeouts):
             return
         report(late.values(), session.client.name, f"session '{name}'")
         for id, delivery in late.items():
-            del held[id]
+            held.pop(id)
             delivery.queue.release(delivery)
         for delivery in held.values():
             self.watch(delivery)

@@ -92,7 +92,7 @@ class Adapter010(ServedConnection, Handler):
         session = self.wire.sessions.get(channel)
         if session is None or not isinstance(session.owner, ServedSession):
             return ()
-        return tagged(session.owner.unsettled.by_id, tag)
+        return tagged(session.owner.unsettled.table, tag)
 
     def drained(self) -> None:
         for session in list(self.wire.sessions.values()):

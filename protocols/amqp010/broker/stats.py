@@ -51,7 +51,7 @@ def session_facts(session: Session) -> ChannelFacts:
         confirming=True,
         transactional=owner.tx is not None,
         consumers=len(owner.subscriptions),
-        unsettled=len(owner.unsettled.by_id),
+        unsettled=len(owner.unsettled.table),
         unconfirmed=owner.published - owner.confirmed,
         published=owner.published,
         confirmed=owner.confirmed,

@@ -20,12 +20,11 @@ A message that is not acquired is only shown (`Consumer.browses`): `unsettled.py
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker import Publisher
 from leveret.clock import NEVER
-from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Held, Window
 from leveret.limits import QueueType
 from leveret.message import Message
 from leveret.observability.connection_stats import ConsumerFacts
@@ -127,8 +126,8 @@ class Subscription(Consumer, Publisher):
         connection = session.client.name if session.session.attached else ""
         return ConsumerFacts(tag=self.destination, connection=connection, channel=session.session.channel)
 
-    def unanswered(self) -> Mapping[int, object]:
-        return self.session.unsettled.by_id
+    def unanswered(self) -> Held:
+        return self.session.unsettled.table
 
     def room(self) -> int:
         if self._octets <= 0 or self._blocked:
@@ -148,18 +147,15 @@ class Subscription(Consumer, Publisher):
         if self._settles:
             session.delivered_settled += len(sent)
         first = session.session.send_transfers(self._command, contents)
-        ids = consecutive(first, len(sent))
         if self._windowed:
-            windowed = session.windowed.begin(first)
-            windowed.update(dict.fromkeys(ids, self._grant))
-            if len(windowed) > session.windowed_max:
-                session.fail_soon(too_many(len(windowed)))
+            session.windowed.add_all(first, [self._grant] * len(sent))
+            self._bound_windowed()
         if not self._settles and not self.browses:
-            session.unsettled.begin(first).update(zip(ids, sent, strict=True))
+            session.unsettled.add_all(first, sent)
             if sent:
                 session.timeouts.watch(sent[0])
         if self._shown:
-            for id, delivery in zip(ids, sent, strict=True):
+            for id, delivery in zip(consecutive(first, len(sent)), sent, strict=True):
                 session.browsed.add(id, delivery.queue, delivery.position, self._settles)
         self._was_served()
 
@@ -225,19 +221,22 @@ class Subscription(Consumer, Publisher):
         session.delivered += 1
         session.delivered_settled += self._settles
         if self._windowed:
-            windowed = session.windowed.begin(id)
-            windowed[id] = self._grant
+            session.windowed.add(id, self._grant)
             self._grant.octets[id] = charge
-            if len(windowed) > session.windowed_max:
-                session.fail_soon(too_many(len(windowed)))
+            self._bound_windowed()
         if self._shown:
             session.browsed.add(id, delivery.queue, delivery.position, self._settles)
         elif not self.browses and not self._settles:
-            session.unsettled.begin(id)[id] = delivery
+            session.unsettled.add(id, delivery)
             session.timeouts.watch(delivery)
         elif not self.browses:
             self._sent_settled.append(delivery)
             self._act_soon()
+
+    def _bound_windowed(self) -> None:
+        session = self.session
+        if len(session.windowed.table) > session.windowed_max:
+            session.fail_soon(too_many(len(session.windowed.table)))
 
     def _was_served(self) -> None:
         """Move this subscription to the end, so that the one served longest ago comes first in the next round."""

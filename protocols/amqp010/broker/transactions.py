@@ -94,9 +94,9 @@ class LocalTransaction(Work):
             )
         if stray := self._tx.stray():
             raise SessionError(c.ERROR_CODE_NOT_FOUND, stray)
-        for delivery in self._accepted.by_id.values():
+        for delivery in self._accepted.table.values():
             self._tx.settle(delivery.accept)
-        self._accepted.by_id.clear()
+        self._accepted.table.clear()
         self._size = 0
         refused = self._tx.commit()
         self._session.broker.hold_answer()
@@ -106,10 +106,10 @@ class LocalTransaction(Work):
     def roll_back(self) -> None:
         """Forget the messages and give the deliveries back to the session, unsettled."""
         self._tx.rollback()
-        self._session.unsettled.put_back(self._accepted.by_id)
-        for delivery in self._accepted.by_id.values():
+        self._session.unsettled.put_back(dict(self._accepted.table.items()))
+        for delivery in self._accepted.table.values():
             self._session.timeouts.watch(delivery)
-        self._accepted.by_id.clear()
+        self._accepted.table.clear()
         self._size = 0
 
 

@@ -13,10 +13,12 @@ thousand million ids; only those that were sent count, in time proportional to w
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.codec.sequences import MASK, Id, SequenceSet, distance, following, is_before
+from leveret.protocols.shared.machine.numbered_table import NumberedTable
 
 if TYPE_CHECKING:
     from leveret.delivery import Delivery
@@ -32,25 +34,31 @@ FAR: Final = 1 << 30  # half the distance over which two ids can be compared
 class Sent(Generic[T]):
     """A table of transfers by their command ids: filled as they are sent, emptied by sets of ids."""
 
-    __slots__ = ("by_id", "looked_at", "oldest")
+    __slots__ = ("looked_at", "oldest", "table")
 
     def __init__(self) -> None:
-        self.by_id: dict[Id, T] = {}
+        self.table: NumberedTable[T] = NumberedTable()
         self.oldest: Id = 0  # no id here is older
         self.looked_at = 0  # ids that the last `take` examined
 
-    def begin(self, id: Id) -> dict[Id, T]:
-        """Return the dict to put transfers into, of which the next has this id."""
-        if not self.by_id:
+    def add(self, id: Id, entry: T) -> None:
+        if not self.table or is_before(id, self.oldest):
             self.oldest = id
-        return self.by_id
+        self.table.add(id, entry)
 
-    def put_back(self, held: dict[Id, T]) -> None:
+    def add_all(self, first: Id, entries: Sequence[T]) -> None:
+        """Add transfers that were sent one after the other, the first of them with this id."""
+        if not self.table:
+            self.oldest = first
+        wraps = MASK + 1 - first
+        self.table.add_all(first, entries[:wraps])
+        if len(entries) > wraps:
+            self.table.add_all(0, entries[wraps:])
+
+    def put_back(self, held: Mapping[Id, T]) -> None:
         """Put these back."""
         for id, each in held.items():
-            self.begin(id)[id] = each
-            if is_before(id, self.oldest):
-                self.oldest = id
+            self.add(id, each)
 
     def take(self, ids: SequenceSet, last: Id) -> dict[Id, T]:
         """Remove the entries with these ids and return those that were there. `last` is the last id that was sent.
@@ -58,40 +66,40 @@ class Sent(Generic[T]):
         Taking a long backlog in small steps from its front does not cost the whole of it with each step, and a set of
         more ids than there are costs no more than what there is.
         """
-        held = self.by_id
         selected = self._asked(ids, last)
         if not selected:
             return {}
-        if selected.count > 4 * len(held) + 1000:
-            taken = {id: each for id, each in held.items() if id in selected}
-            self.by_id = {id: each for id, each in held.items() if id not in taken}
-        else:
-            taken, pop = {}, held.pop
-            for low, high in selected.ranges:
-                span = range(low, high + 1) if low <= high else (*range(low, MASK + 1), *range(high + 1))
-                taken |= {id: pop(id) for id in span if id in held}
-        low, high = selected.ranges[0]
+        low, high = selected.first_range
+        known = range(low, high + 1)
+        taken = dict(zip(known, self.table.take(known), strict=False))  # up to the first that is not here
+        if len(taken) < self.looked_at:
+            others = self._known(selected)
+            taken.update(zip(others, self.table.take(others), strict=True))
         if low == self.oldest:
             self.oldest = following(high)
         return taken
 
     def held(self, ids: SequenceSet, last: Id) -> dict[Id, T]:
         """Return the entries with these ids, which stay. It costs as much as `take`."""
-        selected = self._asked(ids, last)
-        if selected.count > 4 * len(self.by_id) + 1000:
-            return {id: each for id, each in self.by_id.items() if id in selected}
-        return {id: self.by_id[id] for id in selected if id in self.by_id}
+        found = [(id, self.table.get(id)) for id in self._known(self._asked(ids, last))]
+        return {id: each for id, each in found if each is not None}
+
+    def _known(self, selected: SequenceSet) -> list[Id]:
+        """Return the ids of a set that are here."""
+        table = self.table
+        if selected.count > 4 * len(table) + 1000:
+            return [id for id in table if id in selected]
+        return [id for id in selected if id in table]
 
     def _asked(self, ids: SequenceSet, last: Id) -> SequenceSet:
         """Return those of the ids that may be here."""
-        held = self.by_id
         self.looked_at = 0
-        if not held:
+        if not self.table:
             return SequenceSet()
         if not 0 <= distance(self.oldest, last) <= FAR:
-            self.oldest = next(iter(held))
+            self.oldest = next(iter(self.table))
         selected = ids.within(self.oldest, last)
-        self.looked_at = min(selected.count, 4 * len(held) + 1000)
+        self.looked_at = min(selected.count, 4 * len(self.table) + 1000)
         return selected
 
 
@@ -182,7 +190,7 @@ def message_acquire(session: ServedSession, id: Id, command: c.MessageAcquire) -
             if settled:
                 queue.accept(delivery)
             else:
-                session.unsettled.put_back({each: delivery})
+                session.unsettled.add(each, delivery)
                 session.timeouts.watch(delivery)
     session.result(id, c.Acquired(acquired))
     session.complete(id)
@@ -190,9 +198,9 @@ def message_acquire(session: ServedSession, id: Id, command: c.MessageAcquire) -
 
 def release_all(session: ServedSession) -> None:
     """Release all unsettled deliveries of a session that has ended, marked as redelivered."""
-    for delivery in session.unsettled.by_id.values():
+    for delivery in session.unsettled.table.values():
         delivery.queue.release(delivery)
-    session.unsettled.by_id.clear()
+    session.unsettled.table.clear()
     session.browsed.clear()
 
 
