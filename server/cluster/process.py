@@ -17,7 +17,7 @@ from leveret.durable.store.postgres.session import Database, Session, standby_na
 from leveret.durable.store.postgres.shard import Shard
 from leveret.durable.store.postgres.store import PostgresStore
 from leveret.front_end import Protocol
-from leveret.memory_tuning import spare_the_collector
+from leveret.memory_tuning import give_back_memory, spare_the_collector
 from leveret.server.cluster import overview
 from leveret.server.cluster.member import Member, name_of
 from leveret.server.node import persistence  # noqa: F401 - so that a takeover need not load it
@@ -135,6 +135,7 @@ async def _started(member: Member, source: str, tells: Notifier) -> None:
     await member.started.wait()
     print(welcome(member, source), flush=True)
     spare_the_collector()
+    give_back_memory()
     tells.ready(f"node {member.name} of cluster {member.settings.name}")
     await prepare(member.protocols)
 
