@@ -12,11 +12,15 @@ passes all of them. So no row is changed by every commit: the shard's is only lo
 commit adds its number as a row of its own, and a beat is the next value of a sequence, which has no versions and needs
 no room. Rows of streams that each commit changes have a `part`, which is another after some commits: a look at the
 highest part passes the versions of that part alone.
+
+A deleted row stays as long, and so does its entry in the index. So each row is deleted by a statement of its own, with
+its whole key: one statement for an array of keys may be planned as a scan of all rows of the shard, also of those that
+are dead, as long as PostgreSQL takes the table for a small one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import psycopg
@@ -24,7 +28,7 @@ import psycopg
 from leveret.durable.store.contract import NoSpaceError, StoreError
 from leveret.durable.store.postgres.session import FENCED, BadDatabase, Session, UnreachableError, failure
 
-VERSION: Final = 2
+VERSION: Final = 3
 COMMITS_A_PART: Final = 64  # after which rows that each commit changes have another part
 LEAST_SERVER: Final = 140000
 SHARD: Final = "main"
@@ -99,6 +103,9 @@ create or replace function {{s}}.commit(
 declare
   part_ constant bigint := (epoch_ << 40) + number_ / {COMMITS_A_PART};
   newest_ bigint;
+  first_ bigint;
+  stream_ bigint;
+  key_ bytea;
 begin
   perform from {{s}}.shard where id = shard_ and epoch = epoch_ and claim = claim_ for no key update;
   if not found then raise exception 'fenced' using errcode = '{FENCED}'; end if;
@@ -114,8 +121,9 @@ begin
       where shard = shard_ and epoch = epoch_ and number between old_numbers_[1] and old_numbers_[2];
   end if;
   if keys_ is not null then
-    delete from {{s}}.objects o using unnest(keys_, values_) u(key, value)
-      where o.shard = shard_ and o.key = u.key and u.value is null;
+    for key_ in select u.key from unnest(keys_, values_) u(key, value) where u.value is null loop
+      delete from {{s}}.objects where shard = shard_ and key = key_;
+    end loop;
     insert into {{s}}.objects (shard, key, value)
       select shard_, u.key, u.value from unnest(keys_, values_) with ordinality u(key, value, place)
       where u.value is not null order by u.place
@@ -125,13 +133,11 @@ begin
     delete from {{s}}.marks m using unnest(dropped_) g(first)
       where m.shard = shard_ and m.entry >= g.first and m.entry < coalesce(
         (select min(c.first) from {{s}}.chunks c where c.shard = shard_ and c.first > g.first), 9223372036854775807);
-    delete from {{s}}.chunks where shard = shard_ and first = any(dropped_);
-    delete from {{s}}.settled where shard = shard_ and chunk = any(dropped_);
   end if;
-  if replaced_ is not null then
-    delete from {{s}}.chunks where shard = shard_ and first = any(replaced_);
-    delete from {{s}}.settled where shard = shard_ and chunk = any(replaced_);
-  end if;
+  foreach first_ in array coalesce(dropped_ || replaced_, array[]::bigint[]) loop
+    delete from {{s}}.chunks where shard = shard_ and first = first_;
+    delete from {{s}}.settled where shard = shard_ and chunk = first_;
+  end loop;
   if firsts_ is not null then
     insert into {{s}}.chunks select shard_, * from unnest(firsts_, octets_, entries_, messages_);
   end if;
@@ -144,10 +150,10 @@ begin
       on conflict (shard, entry) do update set tries = excluded.tries;
   end if;
   if cut_streams_ is not null then
-    delete from {{s}}.blocks b using unnest(cut_streams_, cut_firsts_) c(stream, first)
-      where b.shard = shard_ and b.stream = c.stream and b.segment = c.first;
-    delete from {{s}}.segments b using unnest(cut_streams_, cut_firsts_) c(stream, first)
-      where b.shard = shard_ and b.stream = c.stream and b.first = c.first;
+    for i in 1 .. cardinality(cut_streams_) loop
+      delete from {{s}}.blocks where shard = shard_ and stream = cut_streams_[i] and segment = cut_firsts_[i];
+      delete from {{s}}.segments where shard = shard_ and stream = cut_streams_[i] and first = cut_firsts_[i];
+    end loop;
   end if;
   if segments_ is not null then
     for i in 1 .. cardinality(segments_) by 7 loop
@@ -171,9 +177,11 @@ begin
       from generate_series(1, cardinality(blocks_)) i;
   end if;
   if producing_ is not null then
-    delete from {{s}}.producers p using unnest(producing_, producers_, sequences_) u(stream, producer, sequence)
-      where p.shard = shard_ and p.stream = u.stream and p.producer = u.producer and u.sequence < 0;
     for i in 1 .. cardinality(producing_) loop
+      if sequences_[i] < 0 then
+        delete from {{s}}.producers where shard = shard_ and stream = producing_[i] and producer = producers_[i];
+        continue;
+      end if;
       select part into newest_ from {{s}}.producers
         where shard = shard_ and stream = producing_[i] and producer = producers_[i] order by part desc limit 1;
       if newest_ <> part_ then
@@ -187,9 +195,11 @@ begin
       on conflict (shard, stream, producer, part) do update set sequence = excluded.sequence;
   end if;
   if ended_ is not null then
-    delete from {{s}}.blocks where shard = shard_ and stream = any(ended_);
-    delete from {{s}}.segments where shard = shard_ and stream = any(ended_);
-    delete from {{s}}.producers where shard = shard_ and stream = any(ended_);
+    foreach stream_ in array ended_ loop
+      delete from {{s}}.blocks where shard = shard_ and stream = stream_;
+      delete from {{s}}.segments where shard = shard_ and stream = stream_;
+      delete from {{s}}.producers where shard = shard_ and stream = stream_;
+    end loop;
   end if;
   return {IS_REPLICATED};
 end $$
@@ -218,18 +228,19 @@ $$
 """
 FUNCTIONS: Final = (COMMIT, COMMITTED, BARRIER)
 
-# From format 1, in which each commit changed the shard's row.
-UPGRADE: Final = (
-    "create sequence {s}.beats",
-    COMMITS,
-    "alter table {s}.segments add part bigint not null default 0, drop constraint segments_pkey,"
-    " add primary key (shard, stream, first, part)",
-    "alter table {s}.producers add part bigint not null default 0, drop constraint producers_pkey,"
-    " add primary key (shard, stream, producer, part)",
-    "drop function {s}.commit",
-    *FUNCTIONS,
-    f"update {{s}}.format set version = {VERSION}",
-)
+# What gives a schema of an earlier version the tables of the next one; the functions are made anew besides.
+UPGRADES: Final[Mapping[int, Sequence[str]]] = {
+    1: (  # each commit changed the shard's row
+        "create sequence {s}.beats",
+        COMMITS,
+        "alter table {s}.segments add part bigint not null default 0, drop constraint segments_pkey,"
+        " add primary key (shard, stream, first, part)",
+        "alter table {s}.producers add part bigint not null default 0, drop constraint producers_pkey,"
+        " add primary key (shard, stream, producer, part)",
+        "drop function {s}.commit",
+    ),
+    2: (),  # a commit deleted rows by arrays of their keys
+}
 PARAMETERS: Final = (
     "text", "bigint", "text", "bigint", "boolean", "boolean", "bigint[]",
     "bytea[]", "bytea[]",
@@ -302,8 +313,11 @@ def upgrade(session: Session) -> None:
     try:
         with session.connection.transaction():
             session.connection.execute(session.statement("lock table {s}.format in exclusive mode"))
-            if version_of(session) == 1:
-                run(session, UPGRADE)
+            number = version_of(session)
+            if number is not None and number < VERSION:
+                for earlier in range(number, VERSION):
+                    run(session, UPGRADES[earlier])
+                run(session, (*FUNCTIONS, f"update {{s}}.format set version = {VERSION}"))
     except psycopg.Error as error:
         why = failure(error)
         if isinstance(why, UnreachableError):

@@ -37,9 +37,12 @@ select c.first, c.octets, c.entries, s.bits from {s}.chunks c
 left join {s}.settled s on s.shard = c.shard and s.chunk = c.first
 where c.shard = %s and c.first > %s order by c.first limit %s
 """
-BODIES: Final = (
-    "select first, entries, messages from {s}.chunks where shard = %s and first = any(%s) order by first"
-)
+# With `offset 0` each is looked up by its whole key: a scan of all would read what is dead, too.
+BODIES: Final = """
+select c.* from (select %s::text shard) s, unnest(%s::bigint[]) asked(first), lateral (
+  select first, entries, messages from {s}.chunks where shard = s.shard and first = asked.first offset 0
+) c order by c.first
+"""
 CHUNK_OF: Final = """
 select first, entries, messages from {s}.chunks where shard = %s and first <= %s order by first desc limit 1
 """
