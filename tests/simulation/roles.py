@@ -243,7 +243,7 @@ class Roles(World):
         """A consumer that answers everything gets all that is there."""
         for taker in self._all():
             self._leave(taker)
-        self.check()
+            self.check()  # another has the role now, and gets what waits
         for name in QUEUES:
             left = len(self.waiting[name])
             taker = self._come(name, Random(0))
