@@ -83,16 +83,6 @@ class TrioClock(Clock):
         return time.time()
 
 
-class LoopClock(TrioClock):
-    """The time of trio's own clock, read with one call. Made in its loop."""
-
-    def __init__(self) -> None:
-        self._ahead_s = trio.current_time() - time.perf_counter()  # which trio's clock is based on
-
-    def now(self) -> float:
-        return time.perf_counter() + self._ahead_s
-
-
 class Node(Batches):
     """One broker that listens. An async context manager: the node runs within it, and shuts down at its end."""
 

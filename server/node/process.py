@@ -8,15 +8,17 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Final
 
 import trio
 
+from leveret.clock import CountedClock
 from leveret.config.config import Config
 from leveret.memory_tuning import give_back_memory, keep_what_is_freed, spare_the_collector
 from leveret.server.node import assembly, logs
-from leveret.server.node.node import LoopClock, Node
+from leveret.server.node.node import Node
 from leveret.server.node.systemd import Handed, Notifier, handed_over, notifier
 
 log: Final = logging.getLogger("leveret.node")
@@ -62,10 +64,9 @@ async def _run(
     targets: logs.LogTargets,
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        clock = CountedClock(trio.current_time() - time.perf_counter())  # which trio's own clock is based on
         async with (
-            Node(
-                config, reread, handed=handed, owns_loop=True, log_targets=targets, clock=LoopClock()
-            ) as node,
+            Node(config, reread, handed=handed, owns_loop=True, log_targets=targets, clock=clock) as node,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(feed_watchdog, tells)

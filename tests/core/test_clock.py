@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.clock import ManualClock, SystemClock, Timers
+from leveret.clock import CountedClock, ManualClock, SystemClock, Timers
 
 
 def test_timers_run_in_the_order_of_their_deadlines_and_equals_in_the_order_they_were_set() -> None:
@@ -104,3 +106,12 @@ def test_the_systems_clock_does_not_go_back() -> None:
     readings = [clock.now() for _ in range(100)]
     assert readings == sorted(readings)
     assert clock.wall() > 1_700_000_000
+
+
+def test_a_counted_clock_is_ahead_of_the_performance_counter_by_what_it_is_told() -> None:
+    clock = CountedClock(1000.0)
+    before = time.perf_counter()
+    now = clock.now()
+    assert before <= now - 1000.0 <= time.perf_counter()
+    wall = time.time()
+    assert wall <= clock.wall() <= time.time()
