@@ -64,6 +64,16 @@ def test_what_was_put_back_can_be_taken_again() -> None:
     assert here.take(ids((WRAP, following(MASK) + 5)), last) == taken
 
 
+def test_what_was_put_back_behind_newer_ones_hides_none_of_them() -> None:
+    """As after a rollback, when messages have been sent meanwhile and more follow."""
+    here, _ = sent(0, 2)
+    here.put_back(here.take(ids((0, 0)), 1))
+    here.add(2, 2)
+    assert here.held(ids((0, 2)), 2) == {0: 0, 1: 1, 2: 2}
+    assert here.take(ids((0, 2)), 2) == {0: 0, 1: 1, 2: 2}
+    assert not here.table
+
+
 def test_nothing_is_taken_of_what_was_never_sent() -> None:
     here, last = sent(100, 10)
     assert here.take(ids((0, 99), (110, 1 << 30)), last) == {}

@@ -41,6 +41,25 @@ STEPS = st.one_of(
 )
 
 
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))
+def test_numbers_may_come_in_any_order(steps: list[tuple[bool, int]]) -> None:
+    """Entries that were taken come again behind newer ones, and packet identifiers are used again after the last."""
+    table: NumberedTable[int] = NumberedTable()
+    model: dict[int, int] = {}
+    for takes, number in steps:
+        if takes or number in model:
+            assert table.pop(number) == model.pop(number, None)
+        else:
+            table.add(number, number)
+            model[number] = number
+        holds(table, model)
+        for each in range(10):
+            assert table.get(each) == model.get(each)
+            assert table.has_all(each, each + 2) == all(
+                other in model for other in (each, each + 1, each + 2)
+            )
+
+
 @given(st.integers(0, 100), st.lists(STEPS, max_size=40))
 def test_the_table_is_like_a_dict_whatever_is_added_and_taken(
     begin: int, steps: list[tuple[str, int]]

@@ -19,8 +19,9 @@ class NumberedTable(Generic[T]):
     """A table whose numbers ascend, mostly one by one: it takes eight bytes an entry, where a dict takes a hundred.
 
     The entries are in a list, each at the distance of its number from the first one. When most places of the list are
-    free, or numbers jump (also back, as serial numbers do after the last), all that is in the list moves to a dict, and
-    the list begins anew. Entries are in the order in which they were added; None cannot be one.
+    free, or numbers jump (also back, as serial numbers do after the last, and entries that come again), all that is in
+    the list moves to a dict, and the list begins anew. Entries are in the order in which they were added; None cannot
+    be one.
 
         stragglers         listed  ┌ _first     ┌ _start
         {3: e, 17: e}              [None, None, e, e, None, e, e]  <── add
@@ -168,14 +169,21 @@ class NumberedTable(Generic[T]):
 
     def _make_way(self, number: int) -> None:
         """Have the list end where the next entry, with this number, belongs."""
-        gap = number - self._first - len(self.listed)
-        if self._count and 0 < gap <= GAP_MAX:
-            self.listed += [None] * gap
+        end = self._first + len(self.listed)
+        if self._count and 0 < number - end <= GAP_MAX and not self._has_stragglers(end, number):
+            self.listed += [None] * (number - end)
             return
         if self._count:
             self._set_aside()
         self.listed = []
         self._first, self._start = number, 0
+
+    def _has_stragglers(self, begin: int, end: int) -> bool:
+        """Return whether one of a few numbers is in the dict: no place of the list may have such a number."""
+        for number in range(begin, end):
+            if number in self.stragglers:
+                return True
+        return False
 
     def _set_aside(self) -> None:
         """Move what is in the list to the dict."""
