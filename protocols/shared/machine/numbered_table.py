@@ -180,7 +180,7 @@ class NumberedTable(Generic[T]):
 
     def _has_stragglers(self, begin: int, end: int) -> bool:
         """Return whether one of a few numbers is in the dict: no place of the list may have such a number."""
-        return any([number in self.stragglers for number in range(begin, end)])
+        return any(number in self.stragglers for number in range(begin, end))
 
     def _set_aside(self) -> None:
         """Move what is in the list to the dict."""
