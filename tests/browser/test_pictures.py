@@ -1,42 +1,50 @@
-"""Every page, at the width of a desk in light and of a phone in dark: accessible by axe-core, no wider than the screen.
+"""Every page, at the width of a desk and of a phone, in light and in dark: accessible by axe-core, no wider than the
+screen.
 
-The pictures are in `build/pictures`, for people to look at: PAGE-WIDTH.png.
+The pictures are in `build/pictures`, or where `LEVERET_PICTURES` says, for people to look at: PAGE-WIDTH-SCHEME.png.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 from urllib.parse import quote
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from leveret.features.shovels.shovels import shovels_of
 from leveret.policy import Policy
 from leveret.server.node.logs import LogTargets
+from tests.harness.paho import Paho
 from tests.interop.conftest import missing
 from tests.sources import ROOT
 
-from .conftest import PageNode, Visit
+from .conftest import SETTINGS, PageNode, Visit
 from .walking import arrived, go, headed, opened, submit
 
 pytestmark = pytest.mark.system
 
-PICTURES: Final = ROOT / "build" / "pictures"
+PICTURES: Final = Path(os.environ.get("LEVERET_PICTURES", ROOT / "build" / "pictures"))
 AXE: Final = ROOT / "tests" / "interop" / "node_modules" / "axe-core" / "axe.min.js"
-SIZES: Final = {1400: (900, "light"), 390: (844, "dark")}
+ALL: Final[dict[str, object]] = {"resultTypes": ["violations"]}
+COLOURS: Final[dict[str, object]] = {**ALL, "runOnly": ["color-contrast", "link-in-text-block"]}
+HEIGHTS: Final = {1400: 900, 390: 844}
+# Every rule at either width, once: the two schemes differ in nothing but colours.
+LOOKS: Final = ((1400, "light", ALL), (1400, "dark", COLOURS), (390, "dark", ALL), (390, "light", COLOURS))
 LINES: Final = (
     (logging.INFO, "configuration reloaded: limits.memory"),
     (logging.WARNING, "hung up on 10.0.0.7:40000: 300 connections have not logged in yet"),
     (logging.ERROR, "plugin refused, what was there before stays: spread"),
 )
-FINDINGS: Final = """async () => {
-    const {violations} = await axe.run({resultTypes: ["violations"]});
+FINDINGS: Final = """async (rules) => {
+    const {violations} = await axe.run(rules);
     return violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html.slice(0, 160)).join(" | ")}`);
 }"""
 # On a phone numbers share a line two by two; one that is alone has the line for itself.
@@ -73,6 +81,18 @@ PAGES: Final = {
     "log": ("log",),
     "nothing": ("no", "such"),
 }
+LONG: Final = "de.example.very-long-company-name.billing.invoices.outgoing.retry-after-five-minutes.v2"
+LENGTHY: Final = {
+    "queues": ("queues",),
+    "queue": ("queues", "/", LONG),
+    "exchange": ("exchanges", "/", LONG),
+    "topology": ("topology",),
+    "consumers": ("consumers",),
+    "policies": ("policies",),
+    "sessions": ("kept", "mqtt", "sessions"),
+    "session": ("kept", "mqtt", "sessions", "/", LONG),
+}
+EMPTY: Final = ("overview", "queues", "topology", "streams", "connections", "policies", "shovels")
 
 
 @pytest.fixture
@@ -80,23 +100,23 @@ def axe() -> str:
     return (AXE if AXE.exists() else Path(missing("axe-core", "scripts/setup.sh peers"))).read_text()
 
 
-def look(page: Page, name: str, axe: str, widths: tuple[int, ...] = tuple(SIZES)) -> list[str]:
+def look(page: Page, name: str, axe: str) -> list[str]:
     """Take pictures of what the page shows, and return what is wrong with it."""
     found = []
-    for width in widths:
-        height, scheme = SIZES[width]
-        page.set_viewport_size({"width": width, "height": height})
+    for width, scheme, rules in LOOKS:
+        page.set_viewport_size({"width": width, "height": HEIGHTS[width]})
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
         page.evaluate("scrollTo(0, 0); document.dispatchEvent(new Event('leveret:redraw'))")
         if not page.evaluate("typeof axe === 'object'"):
             page.evaluate(f"() => {{{axe}}}")
-        found += [f"{name} at {width}: {each}" for each in page.evaluate(FINDINGS)]
+        title = f"{name} at {width} in {scheme}"
+        found += [f"{title}: {each}" for each in page.evaluate(FINDINGS, rules)]
         if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
-            found.append(f"{name} at {width}: is {wide} wide")
+            found.append(f"{title}: is {wide} wide")
         if width < 400:
-            found += [f"{name} at {width}: {each} has half a line" for each in page.evaluate(HALVED)]
+            found += [f"{title}: {each} has half a line" for each in page.evaluate(HALVED)]
         PICTURES.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=PICTURES / f"{name}-{width}.png", full_page=True)
+        page.screenshot(path=PICTURES / f"{name}-{width}-{scheme}.png", full_page=True)
     return found
 
 
@@ -203,4 +223,53 @@ def test_what_opens_is_accessible_too(visit: Visit, page: Page, shop: BlockingCh
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("User name")).to_be_visible()
     found += look(page, "login", axe)
+    assert "\n".join(found) == ""
+
+
+@pytest.fixture
+def lengthy(context: BrowserContext) -> Iterator[Visit]:
+    """A visit of a node with one queue, one policy and one client, whose names are the longest that programs give."""
+    node = PageNode(
+        f'listeners = [{{ address = "127.0.0.1:0", protocols = ["amqp091", "mqtt"] }}]\n{SETTINGS}'
+    )
+    node.start()
+    node.declare(LONG, durable=True, arguments={"x-queue-type": "quorum", "x-dead-letter-exchange": "lost"})
+    node.call(lambda: name_at_length(node))
+    client = Paho(SimpleNamespace(host="127.0.0.1", port=node.port), LONG, "5").start()
+    client.subscribe(f"{LONG}/#", qos=1)
+    client.publish(f"{LONG}/state", b'{"celsius": 4.2}', qos=1, retain=True)
+    visit = Visit(context, node.page_url)
+    yield visit
+    visit.page.close()
+    client.stop()
+    node.stop()
+    assert visit.unexpected == []
+
+
+def test_long_names_and_the_lists_of_protocols_fit_the_screen(lengthy: Visit, axe: str) -> None:
+    page = lengthy.enter()
+    found = []
+    for name, names in LENGTHY.items():
+        go(page, *names)
+        arrived(page, *names)
+        expect(page.locator("#main")).to_contain_text(LONG)
+        found += look(page, f"long-{name}", axe)
+    assert "\n".join(found) == ""
+
+
+def name_at_length(node: PageNode) -> None:
+    node.host.declare_exchange(LONG, "headers", durable=True)
+    queue = node.host.queues[LONG]
+    node.host.bind(node.host.exchanges[LONG], queue, LONG, {"x-match": "all", "country": "de", "weight": 3})
+    node.node.broker.policies.set(
+        Policy(LONG, "/", f"^{LONG}$", {"max-length": 1000, "message-ttl": 86_400_000})
+    )
+
+
+def test_an_empty_node_is_accessible_and_fits_the_screen(visit: Visit, page: Page, axe: str) -> None:
+    found = []
+    for name in EMPTY:
+        go(page, name)
+        arrived(page, name)
+        found += look(page, f"empty-{name}", axe)
     assert "\n".join(found) == ""

@@ -152,5 +152,6 @@ def test_a_pipeline_that_the_node_runs_shows_its_state_and_what_ended_it(page: P
         pipeline = row(page, "to /lake/orders")
         expect(pipeline.locator("td[data-label=State]")).to_contain_text("No space left on device")
         expect(pipeline.locator("td[data-label=Reads]")).to_have_text("orders")
+        expect(pipeline.locator("td[data-label=Behind]")).to_have_text("–")  # it has not reported yet
     finally:
         node.call(lambda: node.node.broker.guest(SupervisedPipelines).set([]))

@@ -304,7 +304,7 @@ def test_a_route_is_explained_in_the_drawing_and_in_words(page: Page, channel: B
     expect(page.get_by_text("by binding “eu.#”")).to_be_visible()
     expect(page.locator("[data-id='q:bills'].lit")).to_be_visible()
     expect(page.locator("[data-id='q:unrouted'].lit")).to_have_count(0)
-    expect(page.locator(".link.lit")).to_have_count(2)
+    expect(page.locator(".link.lit .edge")).to_have_count(2)
     page.get_by_label("Routing key").fill("us")
     page.get_by_role("button", name="Explain").click()
     expect(page.get_by_text("It reaches queue “unrouted”.")).to_be_visible()
@@ -377,8 +377,11 @@ def test_an_alarm_is_told_everywhere(page: Page, node: PageNode) -> None:
     go(page, "queues")
     expect(page.get_by_role("alert").get_by_text("low on disk")).to_be_visible()
     expect(health).to_have_text("Alarm")
-    node.clear_alarm("low on disk")
     go(page, "alarms")
+    expect(page.get_by_text("Alarm: low on disk. Connections that publish")).to_be_visible()
+    expect(page.get_by_text("low on disk")).to_have_count(1)
+    node.clear_alarm("low on disk")
+    refresh(page)
     expect(page.get_by_text("No alarm is on.")).to_be_visible()
 
 

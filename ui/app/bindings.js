@@ -58,10 +58,18 @@ const target = ({ vhost, destination: name, destination_type: type }) =>
     ? h("a", { href: queueLink(vhost, name) }, name)
     : [h("a", { href: exchangeLink(vhost, name) }, name), " ", badge("exchange")];
 
-export const written = (given) =>
-  Object.entries(given ?? {}).map(([name, each]) =>
-    h("div", {}, h("code", {}, `${name} = ${value(each)}`), inBytes(name, each)),
+/** Returns a table of arguments or settings as lines of one element, or null if it is empty. */
+export function written(given) {
+  const found = Object.entries(given ?? {});
+  if (!found.length) return null;
+  return h(
+    "div",
+    {},
+    found.map(([name, each]) =>
+      h("div", {}, h("code", {}, `${name} = ${value(each)}`), inBytes(name, each)),
+    ),
   );
+}
 
 /** Tells a long number of bytes in its largest unit, too. */
 const inBytes = (name, given) =>

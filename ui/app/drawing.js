@@ -28,7 +28,8 @@ export function drawing({ nodes, links }, host, way, focus = "") {
       class: way ? "topology explained" : "topology",
     },
     arrows(),
-    placed.links.map((each) => edge(each, way, wide, placed.column - wide)),
+    placed.links.map((each) => line(each, way, wide)),
+    placed.links.map((each) => lettering(each, way, wide, placed.column - wide)), // no line runs through a key
     nodes.map((node) => box(node, placed.nodes.get(node.id), host, way, wide, focus)),
   );
   scale(svg);
@@ -189,26 +190,37 @@ const arrows = () =>
     ),
   );
 
-function edge({ link, points, apart }, way, wide, between) {
-  const lit = way?.pairs.has(pair(link.from, link.to)) ?? false;
-  const drawn = curve(points, wide);
-  const flows = link.rate > 0;
-  // The rate stands below the line where there is room, else behind the key.
-  const isRoomy = apart > 2 * READABLE;
-  const key = label(link);
-  const text = flows && !isRoomy ? [key, rate(link.rate)].filter(Boolean).join(" · ") : key;
-  const at = { x: drawn.x, "text-anchor": "end" };
+const isLit = ({ from, to }, way) => way?.pairs.has(pair(from, to)) ?? false;
+
+const classOf = (link, way) => `link ${isLit(link, way) ? "lit" : ""} ${link.rate > 0 ? "flows" : ""}`;
+
+function line({ link, points }, way, wide) {
   return s(
     "g",
-    { class: `link ${lit ? "lit" : ""} ${flows ? "flows" : ""}` },
+    { class: classOf(link, way) },
     s("title", {}, told(link)),
     s("path", {
       class: `edge ${kindClass(link.kind)}`,
-      d: drawn.path,
-      "marker-end": `url(#arrow-${lit ? "lit" : "plain"})`,
+      d: curve(points, wide).path,
+      "marker-end": `url(#arrow-${isLit(link, way) ? "lit" : "plain"})`,
     }),
-    apart >= READABLE && s("text", { class: "key", ...at, y: drawn.y - 5 }, fitted(text, SMALL, between - 14)),
-    flows && isRoomy && s("text", { class: "key rate", ...at, y: drawn.y + 15 }, rate(link.rate)),
+  );
+}
+
+function lettering({ link, points, apart }, way, wide, between) {
+  const { x, y } = curve(points, wide);
+  // The rate stands below the line where there is room, else behind the key.
+  const isRoomy = apart > 2 * READABLE;
+  const key = label(link);
+  const flows = link.rate > 0;
+  const text = flows && !isRoomy ? [key, rate(link.rate)].filter(Boolean).join(" · ") : key;
+  const at = { x, "text-anchor": "end" };
+  return s(
+    "g",
+    { class: classOf(link, way) },
+    s("title", {}, told(link)),
+    apart >= READABLE && s("text", { class: "key", ...at, y: y - 5 }, fitted(text, SMALL, between - 14)),
+    flows && isRoomy && s("text", { class: "key rate", ...at, y: y + 15 }, rate(link.rate)),
   );
 }
 

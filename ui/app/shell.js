@@ -166,7 +166,8 @@ const age = ({ problem, slow, answeredAt }) =>
   answeredAt !== null &&
   h("p", { class: "age" }, `These figures are ${duration(Date.now() - answeredAt)} old.`);
 
-function banners({ problem, status, unreachable, slow }) {
+function banners({ at, problem, status, unreachable, slow }) {
+  const isQuiet = unreachable || at.names[0] === "alarms"; // the page of alarms says it itself
   return h(
     "div",
     { class: "banners", role: "alert" },
@@ -174,14 +175,14 @@ function banners({ problem, status, unreachable, slow }) {
       h("p", { class: "banner failed" }, `Not up to date: ${problem}. Trying again every few seconds.`),
     slow && !problem && h("p", { class: "banner warning" }, "The node takes long to answer."),
     status?.alarm &&
-      !unreachable &&
+      !isQuiet &&
       h(
         "p",
         { class: "banner warning" },
         `Alarm: ${status.alarm}. Publishers are held up. `,
         h("a", { href: link(["alarms"]) }, "More"),
       ),
-    !unreachable &&
+    !isQuiet &&
       status?.warnings?.map((text) =>
         h("p", { class: "banner warning" }, `Alarm: ${text}. `, h("a", { href: link(["alarms"]) }, "More")),
       ),

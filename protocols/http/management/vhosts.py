@@ -7,7 +7,9 @@ from typing import Final
 from leveret.catalogue import VIRTUAL_HOST
 from leveret.errors import PreconditionFailed
 from leveret.limits import QueueType
+from leveret.observability.counts import HOST, LENGTHS
 from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.rates import LENGTH_NAMES, Rates
 from leveret.protocols.http.management.request_body import (
     JsonObject,
     bad,
@@ -27,18 +29,20 @@ from leveret.virtual_host import Description, VirtualHost
 PATH: Final = "/api/vhosts"
 ONE: Final = PATH + "/{vhost}"
 NAME_OCTETS_MAX: Final = 255
+MESSAGES: Final = (*HOST[len(LENGTHS) :], "deliver_get")
 
 
 def virtual_hosts(request: Request) -> Later:
-    return table(request, [state(request, host) for host in visible_hosts(request)], "name")
+    rates = Rates(request)
+    return table(request, [state(request, host, rates) for host in visible_hosts(request)], "name")
 
 
 def virtual_host(request: Request) -> Json:
-    return state(request, host_of(request))
+    return state(request, host_of(request), Rates(request))
 
 
-def state(request: Request, host: VirtualHost) -> Item:
-    """Return the state of a virtual host, with the number of messages in it (10 000 queues: 1 ms)."""
+def state(request: Request, host: VirtualHost, rates: Rates) -> Item:
+    """Return the state of a virtual host, with the number of messages in it (10 000 queues: 1 ms) and their rates."""
     ready = sum(queue.ready for queue in host.queues.values())
     unsettled = sum(queue.unsettled for queue in host.queues.values())
     operations = request.broker.operations
@@ -46,6 +50,8 @@ def state(request: Request, host: VirtualHost) -> Item:
         "default_queue_type": QueueType.CLASSIC.value,
         **described_json(host),
         "cluster_state": {} if operations is None else {operations.name: "running"},
+        "message_stats": rates.of_host(host, MESSAGES),
+        **rates.of_host(host, LENGTH_NAMES),
         "messages": ready + unsettled,
         "messages_ready": ready,
         "messages_unacknowledged": unsettled,

@@ -205,3 +205,17 @@ def inner(row: Json, column: str) -> float:
         row = row[name]
     assert isinstance(row, int | float)
     return row
+
+
+def test_a_virtual_host_has_the_rates_and_curves_of_its_queues(lobby: Lobby) -> None:
+    for _ in range(2):
+        publish(lobby, 10)
+        lobby.sample()
+    publish(lobby, 1)
+    told = lobby.get(f"/api/vhosts/%2F?{CURVES}")
+    assert (told["messages"], told["message_stats"]["publish"]) == (21, 20)  # now, and when last sampled
+    assert told["messages_details"]["rate"] == told["message_stats"]["publish_details"]["rate"] == 2.0
+    assert (
+        samples(told["messages_details"]) == samples(told["message_stats"]["publish_details"]) == [20, 10, 0]
+    )
+    assert lobby.get("/api/vhosts")[0]["message_stats"]["publish_details"] == {"rate": 2.0}

@@ -22,11 +22,11 @@ export const alarms = {
       ? h(
           "p",
           { class: "banner warning" },
-          `${status.alarm}. Connections that publish are not read from until it is over; consumers go on.`,
+          `Alarm: ${status.alarm}. Connections that publish are not read from until it is over; consumers go on.`,
         )
       : !status.warnings?.length && h("p", { class: "banner good" }, "No alarm is on."),
     status.warnings?.map((text) =>
-      h("p", { class: "banner warning" }, `${text}. Publishers and consumers go on; each queue’s page says how many.`),
+      h("p", { class: "banner warning" }, `Alarm: ${text}. Publishers and consumers go on; each queue’s page says how many.`),
     ),
     section(
       "Node",

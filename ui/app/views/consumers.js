@@ -2,7 +2,7 @@
 
 import { path } from "../api.js";
 import { h } from "../dom.js";
-import { value } from "../format.js";
+import { count, value } from "../format.js";
 import { warned } from "../notices.js";
 import { link, queueLink } from "../routes.js";
 import { host } from "../session.js";
@@ -42,7 +42,7 @@ const columns = () => [
     { sort: "channel_details.name" },
   ],
   ["Acknowledges", ({ ack_required: acks }) => (acks ? "yes" : "no")],
-  ["Prefetch", ({ prefetch_count: most }) => String(most ?? 0), { sort: "prefetch_count", number: true }],
+  ["Prefetch", ({ prefetch_count: most }) => count(most ?? 0), { sort: "prefetch_count", number: true }],
   ["Exclusive", ({ exclusive }) => exclusive && badge("exclusive")],
   ["Active", ({ active }) => (active === false ? badge("waiting", "warning") : "yes")],
 ];

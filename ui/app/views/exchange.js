@@ -71,7 +71,7 @@ const details = (found, host, name) =>
     ],
     ["Policy", found.policy],
     ...deduplication(found, "exchanges", host, name),
-    ["Arguments", Object.keys(found.arguments ?? {}).length > 0 && written(found.arguments)],
+    ["Arguments", written(found.arguments)],
     [
       "Drawing",
       h(

@@ -19,7 +19,11 @@ const SHAPES = {
   seconds: (given) => (given === null ? "–" : duration(given * MS)),
   connection: (given) => (given === null ? "–" : h("a", { href: link(["connections", given]) }, given)),
   queues: (given, { vhost }) =>
-    given.map((name, index) => [index > 0 && ", ", h("a", { href: queueLink(vhost, name) }, name)]),
+    h(
+      "span",
+      {},
+      given.map((name, index) => [index > 0 && ", ", h("a", { href: queueLink(vhost, name) }, name)]),
+    ),
 };
 
 const titleOf = ([, protocol, name]) => listAt(protocol, name)?.title ?? name;

@@ -85,7 +85,7 @@ const actions = (kind, each, at) =>
     "div",
     { class: "row" },
     h("a", { class: "button", href: link(at.names, { ...at.query, edit: idOf(kind, each) }) }, "Edit"),
-    h("button", { type: "button", onclick: () => drop(kind, each) }, "Delete"),
+    h("button", { type: "button", class: "danger", onclick: () => drop(kind, each) }, "Delete"),
   );
 
 const idOf = (kind, { vhost, name }) => JSON.stringify([kind, vhost, name]);

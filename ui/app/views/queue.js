@@ -88,12 +88,8 @@ const details = (found, host, name) =>
     ["Operator policy", found.operator_policy],
     ...deduplication(found, "queues", host, name),
     ["Connection that owns it", found.owner_pid_details?.name],
-    ["Arguments", Object.keys(found.arguments ?? {}).length > 0 && written(found.arguments)],
-    [
-      "Policy’s settings",
-      Object.keys(found.effective_policy_definition ?? {}).length > 0 &&
-        written(found.effective_policy_definition),
-    ],
+    ["Arguments", written(found.arguments)],
+    ["Policy’s settings", written(found.effective_policy_definition)],
   ]);
 
 function readers({ consumer_details: found }) {

@@ -64,8 +64,10 @@ const readerColumns = () => [
     ({ connection }) => connection && h("a", { href: link(["connections", connection]) }, connection),
   ],
   ["Next offset", ({ next }) => count(next), { number: true }],
-  ["Lag", ({ lag }) => (lag > 0 ? count(lag) : badge("up to date", "good")), { number: true }],
+  ["Lag", (each) => lag(each.lag), { number: true }],
 ];
+
+const lag = (messages) => (messages > 0 ? count(messages) : badge("up to date", "good"));
 
 const KINDS = { running: "good", starting: "warning", terminated: "failed" };
 
@@ -82,7 +84,7 @@ const pipelineColumns = () => [
   ["Published", ({ published }) => (published === null ? "" : count(published)), { number: true }],
   ["Rows/s", (each) => count(each.rows_per_s), { number: true }],
   ["Last report", ({ age_s }) => (age_s === null ? "none yet" : `${count(Math.round(age_s))} s ago`), { number: true }],
-  ["Behind", ({ behind }) => (behind > 0 ? count(behind) : badge("up to date", "good")), { number: true }],
+  ["Behind", ({ behind, age_s }) => (age_s === null ? "–" : lag(behind)), { number: true }],
 ];
 
 const superColumns = () => [
