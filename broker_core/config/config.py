@@ -20,7 +20,7 @@ from leveret.config.compat import FlowMechanism
 from leveret.config.http_auth import HttpAuthSettings
 from leveret.config.kerberos import KerberosSettings
 from leveret.config.ldap_auth import LdapAuthSettings
-from leveret.config.listening import HttpSettings, ListenerEntry, PrometheusSettings
+from leveret.config.listener import HttpSettings, ListenerEntry, PrometheusSettings
 from leveret.config.oauth import OAuthSettings
 from leveret.config.protocols import ProtocolsSettings
 from leveret.config.records import (

@@ -39,18 +39,31 @@ without a file a node serves every enabled protocol on 127.0.0.1:5672 and [::1]:
 
 def documentation() -> str:
     """Return the whole page, in Markdown."""
-    return "\n".join([INTRODUCTION, *_sections(Config, "")])
+    return "\n".join([INTRODUCTION, *_sections(Config, "", {})])
 
 
-def _sections(record: type[Record], path: str, repeated: bool = False) -> Iterator[str]:
-    """Yield the sections of a record. `repeated`: the record can occur several times, so that it has no variables."""
+def _sections(
+    record: type[Record], path: str, told: dict[type[Record], str], repeated: bool = False
+) -> Iterator[str]:
+    """Yield the sections of a record. `repeated`: the record can occur several times, so that it has no variables.
+
+    `told` has the headings of records that were documented before; what occurs again refers to them.
+    """
     for name, known in keys_of(record).items():
         inner = _record_in(known.kind)
         if inner is None or known.rest:
             continue
         repeats = repeated or not isinstance(known.kind, RecordOf)
+        heading = _heading(f"{path}{name}", known)
+        if inner in told:
+            yield f"## `{heading}`\n"
+            yield f"{known.doc} The keys are those of [`{told[inner]}`](#{_anchor(told[inner])}).\n"
+            if not repeats:
+                yield _variables(f"{path}{name}")
+            continue
+        told[inner] = heading
         yield from _section(inner, f"{path}{name}", known, repeats)
-        yield from _sections(inner, f"{path}{name}.", repeats)
+        yield from _sections(inner, f"{heading.strip('[]')}.", told, repeats)
 
 
 def _section(record: type[Record], path: str, known: Key, repeats: bool) -> Iterator[str]:
@@ -68,7 +81,17 @@ def _section(record: type[Record], path: str, known: Key, repeats: bool) -> Iter
         yield from (documented_key(key) for key in keys)
         yield ""
     if not repeats and keys:
-        yield f"Environment: `{PREFIX}{path.replace('.', '__').upper()}__…`\n"
+        yield _variables(path)
+
+
+def _variables(path: str) -> str:
+    """Return the line with the environment variables of a table."""
+    return f"Environment: `{PREFIX}{path.replace('.', '__').upper()}__…`\n"
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub and the site make it."""
+    return "".join(letter for letter in heading.lower() if letter.isalnum() or letter == "_")
 
 
 def _heading(path: str, known: Key) -> str:

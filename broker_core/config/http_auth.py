@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from pathlib import Path
+from typing import ClassVar
 
 import attrs
 
-from leveret.config.records import Record, key
-from leveret.config.types import FilePath, Flag, OneOf, Problem, Whole
+from leveret.config.records import Record, RecordOf, key
+from leveret.config.tls import SYSTEM, PeerTlsSettings
+from leveret.config.types import Flag, OneOf, Problem, Whole
 from leveret.config.urls import HttpUrl
 
 
@@ -19,6 +20,8 @@ class HttpAuthSettings(Record):
     `security.backends` names `http`. With a `vhost_path` and a `resource_path` it is also asked what these users may
     do, instead of the permissions here; that needs the extra `permissions`: `pip install "leveret[permissions]"`.
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"ca_file": "tls.ca"}
 
     user_path: str | None = key(
         HttpUrl(), "The URL that is asked about a name and a password.", None, reload=True
@@ -44,12 +47,7 @@ class HttpAuthSettings(Record):
         "post",
         reload=True,
     )
-    ca_file: Path | None = key(
-        FilePath(),
-        "The CAs that the server's certificate may have, in PEM; without it those of the system.",
-        None,
-        reload=True,
-    )
+    tls: PeerTlsSettings = key(RecordOf(PeerTlsSettings), "TLS with the server.", SYSTEM)
     timeout_s: int = key(Whole(1, 60), "Seconds that the server has for an answer.", 5, reload=True)
     cache_s: int = key(
         Whole(0, 86_400), "Seconds that an answer is remembered; 0: it is not.", 60, reload=True

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 import attrs
 
 from leveret.config.records import Record, RecordOf, key
+from leveret.config.tls import SYSTEM, PeerTlsSettings
 from leveret.config.types import (
-    FilePath,
     Flag,
     ListOf,
     Problem,
@@ -96,6 +95,8 @@ class LdapAuthSettings(Record):
     `pip install "leveret[ldap]"`.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"ca_file": "tls.ca"}
+
     servers: tuple[str, ...] = key(
         ListOf(DirectoryUrl()),
         "The servers, tried in this order.",
@@ -103,12 +104,7 @@ class LdapAuthSettings(Record):
         reload=True,
     )
     start_tls: bool = key(Flag(), "Whether a plain connection (`ldap://`) begins TLS.", False, reload=True)
-    ca_file: Path | None = key(
-        FilePath(),
-        "The CAs that the servers' certificates may have, in PEM; without it those of the system.",
-        None,
-        reload=True,
-    )
+    tls: PeerTlsSettings = key(RecordOf(PeerTlsSettings), "TLS with the servers.", SYSTEM)
     user_dn: str | None = key(
         Text("a string with {username} in it", r"(?s).*\{username\}.*"),
         "The name that a user is bound by, such as `uid={username},ou=people,dc=example,dc=org`; with Active Directory "

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 
 from leveret.config.records import Record, RecordOf, key, keys_of
+from leveret.config.tls import SYSTEM, PeerTlsSettings
 from leveret.config.types import (
     FilePath,
     Flag,
@@ -64,6 +65,8 @@ class ProviderSettings(Record):
     place of the keys.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"ca_file": "tls.ca"}
+
     issuer: str = key(Text(), "The `iss` of its tokens.", reload=True)
     jwks_file: Path | None = key(FilePath(), "The file with its keys.", None, reload=True)
     jwks_url: str | None = key(HttpUrl(), "Where it publishes its keys.", None, reload=True)
@@ -71,7 +74,7 @@ class ProviderSettings(Record):
         Flag(), "Whether its keys are found through its discovery document.", False, reload=True
     )
     discovery_path: str | None = key(DISCOVERY_PATH, "The path of that document.", None, reload=True)
-    ca_file: Path | None = key(FilePath(), "The CAs that its certificate may have.", None, reload=True)
+    tls: PeerTlsSettings | None = key(RecordOf(PeerTlsSettings), "TLS with it.", None)
     resource_server_id: str | None = key(
         Text(), "The node's name in its tokens: it has to be in their `aud`.", None, reload=True
     )
@@ -106,6 +109,8 @@ class OAuthSettings(Record):
     They need the extra `oauth`: `pip install "leveret[oauth]"`.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"ca_file": "tls.ca"}
+
     jwks_file: Path | None = key(
         FilePath(),
         "The file with the keys that tokens are signed with (JWK Set, RFC 7517). It is read at the start, at every "
@@ -129,12 +134,7 @@ class OAuthSettings(Record):
         "/.well-known/openid-configuration",
         reload=True,
     )
-    ca_file: Path | None = key(
-        FilePath(),
-        "The CAs that the issuer's certificate may have, in PEM; without it those of the system.",
-        None,
-        reload=True,
-    )
+    tls: PeerTlsSettings = key(RecordOf(PeerTlsSettings), "TLS with the issuer.", SYSTEM)
     timeout_s: int = key(Whole(1, 60), "Seconds that the issuer has for an answer.", 5, reload=True)
     refresh_s: int = key(
         Whole(1, 7 * DAY_S),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Final, Generic, TypeAlias, TypeVar, cast
+from typing import ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
 import attrs
 
@@ -50,6 +50,8 @@ class Record:
     """
 
     __slots__ = ()
+
+    renamed: ClassVar[Mapping[str, str]] = {}  # former names of keys, and what they are called now
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record) or type(other) is not type(self):
@@ -178,8 +180,11 @@ class RecordOf(Kind[R], Generic[R]):
         return values
 
     def _refuse_unknown(self, names: Iterable[str], place: Place) -> None:
-        keys = self._keys
+        keys, renamed = self._keys, self.record.renamed
         for name in names:
+            if name in renamed:
+                place.at(name).refuse("a key of another name now", f"`{renamed[name]}`")
+                continue
             place.at(name).refuse("an unknown key", ", ".join(keys), closest(name, keys, RESEMBLING))
 
 
@@ -213,7 +218,12 @@ def with_environment(
             continue
         if (kind := kind_at(record, path)) is None:
             accepted = f"{prefix} and a key's path with __ for each dot"
-            close = closest(variable, variables(record, prefix), RESEMBLING)
+            renamed = now_called(record, path)
+            close = (
+                prefix + "__".join(renamed).upper()
+                if renamed
+                else closest(variable, variables(record, prefix), RESEMBLING)
+            )
             place.problems.append(Problem(variable, "an unknown key", accepted, close))
             continue
         table = laid_over(table, nested(path, kind.from_text(environ[variable])))
@@ -241,6 +251,13 @@ def variables(record: type[Record], prefix: str) -> Iterator[str]:
             yield from variables(known.kind.record, f"{prefix}{name.upper()}__")
         elif not known.rest:
             yield f"{prefix}{name.upper()}"
+
+
+def now_called(record: type[Record], path: Sequence[str]) -> list[str] | None:
+    """Return the path of the key that has been at this one under a former name, or None."""
+    above = kind_at(record, path[:-1])
+    name = above.record.renamed.get(path[-1]) if isinstance(above, RecordOf) else None
+    return None if name is None else [*path[:-1], *name.split(".")]
 
 
 def kind_at(record: type[Record], path: Sequence[str]) -> Kind[object] | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 import attrs
+
+from leveret.config.tls import SYSTEM, PeerTlsSettings
 
 SIZE_MAX: Final = 64 << 10  # bytes of a response
 
@@ -26,7 +27,7 @@ class HttpRequest:
     body: bytes = attrs.field(default=b"", repr=False)
     timeout_s: float = 5.0  # for all of it
     size_max: int = SIZE_MAX  # bytes of the response's body
-    ca_file: Path | None = None  # the CAs that its certificate may have; None: those of the system
+    tls: PeerTlsSettings = SYSTEM  # for https
 
 
 @attrs.frozen

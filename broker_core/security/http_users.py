@@ -122,7 +122,7 @@ def request(settings: HttpAuthSettings, url: str, fields: Fields) -> HttpRequest
     if settings.http_method == "get":
         joint = "&" if "?" in url else "?"
         url, method, headers, body = f"{url}{joint}{encoded}", "GET", (), b""
-    return HttpRequest(url, method, headers, body, settings.timeout_s, ANSWER_MAX, settings.ca_file)
+    return HttpRequest(url, method, headers, body, settings.timeout_s, ANSWER_MAX, settings.tls)
 
 
 def decision(outcome: Outcome) -> tuple[bool, list[str]]:

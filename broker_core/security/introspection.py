@@ -44,7 +44,7 @@ class Introspection(HttpLogins):
             ),
             urlencode({"token": secret, "token_type_hint": "access_token"}).encode(),
             timeout_s=settings.timeout_s,
-            ca_file=settings.ca_file,
+            tls=settings.tls,
         )
 
     def decided(self, name: str, outcome: Outcome) -> User | None:

@@ -132,7 +132,7 @@ class IssuerKeys(KeySource):
             settings.jwks_url,
             settings.discovery_url,
             settings.issuer,
-            settings.ca_file,
+            settings.tls,
             settings.algorithms,
         )
 
@@ -164,9 +164,7 @@ class IssuerKeys(KeySource):
 
     def _request(self, url: str) -> HttpRequest:
         settings = self._settings
-        return HttpRequest(
-            url, timeout_s=settings.timeout_s, size_max=JWKS_SIZE_MAX, ca_file=settings.ca_file
-        )
+        return HttpRequest(url, timeout_s=settings.timeout_s, size_max=JWKS_SIZE_MAX, tls=settings.tls)
 
     def _on_document(self, outcome: Outcome) -> None:
         """Go on with the address in the discovery document (OpenID Connect Discovery 1.0, sections 3 and 4.3)."""

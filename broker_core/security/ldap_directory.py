@@ -21,7 +21,7 @@ from leveret.config.ldap_auth import DN, USERNAME, LdapAuthSettings
 
 NO_ATTRIBUTES: Final = ["1.1"]  # RFC 4511, section 4.5.1.8
 GROUPS_MAX: Final = 1000
-TLS_1_2: Final = 0x303
+VERSIONS: Final = {"1.2": 0x303, "1.3": 0x304}  # of TLS, as libldap counts them
 NAME_MAX: Final = 255
 DECOY_SIZE: Final = 16  # bytes of a name that is nobody's
 REFUSALS: Final = (
@@ -116,10 +116,14 @@ class Directory:
         line.set_option(ldap.OPT_NETWORK_TIMEOUT, float(settings.timeout_s))
         line.set_option(ldap.OPT_TIMEOUT, float(settings.timeout_s))
         line.timeout = settings.timeout_s
-        if settings.ca_file is not None:
-            line.set_option(ldap.OPT_X_TLS_CACERTFILE, str(settings.ca_file))
+        tls = settings.tls
+        if tls.ca is not None:
+            line.set_option(ldap.OPT_X_TLS_CACERTFILE, str(tls.ca))
+        if tls.certificate is not None:
+            line.set_option(ldap.OPT_X_TLS_CERTFILE, str(tls.certificate))
+            line.set_option(ldap.OPT_X_TLS_KEYFILE, str(tls.private_key))
         line.set_option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
-        line.set_option(ldap.OPT_X_TLS_PROTOCOL_MIN, TLS_1_2)
+        line.set_option(ldap.OPT_X_TLS_PROTOCOL_MIN, VERSIONS[tls.minimum_version])
         line.set_option(ldap.OPT_X_TLS_NEWCTX, 0)
         if settings.start_tls and url.startswith("ldap:"):
             line.start_tls_s()

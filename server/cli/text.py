@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from leveret.config.config import Config
-    from leveret.config.listening import ListenerEntry
+    from leveret.config.listener import ListenerEntry
     from leveret.config.types import Problem
 
 Object: TypeAlias = Mapping[str, object]

@@ -25,7 +25,7 @@ import trio
 
 from leveret.config.cluster import NODE_NAME_MAX, ClusterSettings
 from leveret.config.config import Config
-from leveret.config.listening import ListenerEntry
+from leveret.config.listener import ListenerEntry
 from leveret.config.types import Address
 from leveret.durable.store.contract import FencedError, NoSpaceError, Store, StoreError
 from leveret.durable.store.folder import BadFolder

@@ -38,7 +38,7 @@ from leveret.config import records
 from leveret.config.compat import NamelessToken
 from leveret.config.config import Config, ConfigError
 from leveret.config.file_objects import CONFIGURATION
-from leveret.config.listening import ListenerEntry
+from leveret.config.listener import ListenerEntry
 from leveret.config.records import difference
 from leveret.config.sections import GUEST, UserEntry, VirtualHostEntry
 from leveret.config.store import POSTGRES

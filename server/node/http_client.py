@@ -12,14 +12,15 @@ import logging
 import ssl
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import h11
 import trio
 
+from leveret.config.tls import PeerTlsSettings
 from leveret.config.urls import PORTS, parted
 from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
+from leveret.server.node.tls import context_of
 from leveret.version import VERSION
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ HEAD_MAX: Final = 16 << 10  # bytes of a response's head
 READ_SIZE: Final = 16 << 10
 
 Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
-Origin: TypeAlias = "tuple[str, str, int, Path | None]"  # scheme, host, port, file of CAs
+Origin: TypeAlias = "tuple[str, str, int, PeerTlsSettings]"  # scheme, host, port
 
 
 class ServerConnection:
@@ -63,7 +64,8 @@ class HttpClient:
         self._places = trio.CapacityLimiter(REQUESTS_MAX)
         self._under_way = 0
         self._idle: list[ServerConnection] = []  # the one that was used last comes last
-        self._contexts: dict[Path | None, tuple[int, ssl.SSLContext]] = {}  # with the time of the file
+        # With the times of the files.
+        self._contexts: dict[PeerTlsSettings, tuple[list[int], ssl.SSLContext]] = {}
 
     def ask(self, request: HttpRequest, then: Callable[[Outcome], None]) -> None:
         """Send a request and call `then` with the outcome, in the loop's thread, as a batch of its own."""
@@ -112,7 +114,7 @@ class HttpClient:
 
     async def _exchanged(self, request: HttpRequest) -> HttpResponse:
         parts = parted(request.url)
-        origin = (parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme], request.ca_file)
+        origin = (parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme], request.tls)
         while (line := self._kept(origin)) is not None:
             try:
                 return await self._on(line, request)
@@ -133,24 +135,24 @@ class HttpClient:
         return None
 
     async def _connected(self, origin: Origin) -> ServerConnection:
-        scheme, host, port, ca_file = origin
+        scheme, host, port, tls = origin
         plain = await trio.open_tcp_stream(host, port)
         if scheme == "http":
             return ServerConnection(origin, plain)
         try:
-            secured = trio.SSLStream(plain, self._context(ca_file), server_hostname=host)
+            secured = trio.SSLStream(plain, self._context(tls), server_hostname=host)
             await secured.do_handshake()
         except BaseException:
             plain.socket.close()
             raise
         return ServerConnection(origin, secured)
 
-    def _context(self, ca_file: Path | None) -> ssl.SSLContext:
-        """Return the settings of TLS, made again when the file of CAs has changed. Raises OSError or ValueError."""
-        changed = 0 if ca_file is None else ca_file.stat().st_mtime_ns
-        known = self._contexts.get(ca_file)
+    def _context(self, tls: PeerTlsSettings) -> ssl.SSLContext:
+        """Return a context for TLS, made again when a file has changed. Raises OSError or ValueError."""
+        changed = [each.stat().st_mtime_ns for each in tls.files]
+        known = self._contexts.get(tls)
         if known is None or known[0] != changed:
-            known = self._contexts[ca_file] = (changed, ssl.create_default_context(cafile=ca_file))
+            known = self._contexts[tls] = changed, context_of(tls)
         return known[1]
 
     async def _on(self, line: ServerConnection, request: HttpRequest) -> HttpResponse:

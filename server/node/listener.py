@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import attrs
 
-from leveret.config.listening import ListenerEntry
+from leveret.config.listener import ListenerEntry
 from leveret.config.types import Address, AnyAddress, UnixAddress
 from leveret.front_end import Peer, ProcessFacts
 from leveret.server.node.proxy_protocol import ProxyHeader

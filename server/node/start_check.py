@@ -18,7 +18,7 @@ import attrs
 from leveret.arguments.names import shown
 from leveret.broker import Broker
 from leveret.config.config import Config, ConfigError, family_of
-from leveret.config.listening import ListenerEntry
+from leveret.config.listener import ListenerEntry
 from leveret.config.types import Address, Problem, printed
 from leveret.front_end import queue_arguments_of
 from leveret.server.node import logs

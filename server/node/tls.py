@@ -17,7 +17,7 @@ from time import strptime
 from typing import Final
 
 from leveret.config.config import ConfigError
-from leveret.config.listening import CertificateSettings, TlsSettings
+from leveret.config.tls import CertificateSettings, PeerTlsSettings, TlsSettings
 from leveret.config.types import Place, printed
 from leveret.front_end import TlsFacts
 
@@ -64,8 +64,8 @@ class Certificates:
         for entry in (self.settings, *self.settings.server_names.values()):
             for path in (entry.certificate, entry.private_key):
                 made.update(path.read_bytes())
-        if self.settings.client_ca is not None:
-            made.update(self.settings.client_ca.read_bytes())
+        if self.settings.ca is not None:
+            made.update(self.settings.ca.read_bytes())
         return made.hexdigest()
 
     def _first_end(self) -> float | None:
@@ -111,10 +111,20 @@ def _context(settings: TlsSettings, entry: CertificateSettings, place: Place) ->
     context.minimum_version = VERSIONS[settings.minimum_version]
     context.options |= ssl.OP_NO_RENEGOTIATION
     _load_own(context, entry, place)
-    if settings.client_ca is not None:
-        _load_client_ca(context, settings.client_ca, place)
+    if settings.ca is not None:
+        _load_client_ca(context, settings.ca, place)
         context.num_tickets = 0  # a resumed session would skip the certificate, which may have expired
     context.verify_mode = ASKING[settings.client_certificate]
+    return context
+
+
+def context_of(settings: PeerTlsSettings) -> ssl.SSLContext:
+    """Return a context for connections to a server that the node asks. Raises OSError (also ssl.SSLError)."""
+    context = ssl.create_default_context(cafile=settings.ca)
+    context.minimum_version = VERSIONS[settings.minimum_version]
+    if settings.certificate is not None:
+        # An empty password: without it, OpenSSL would ask at the terminal.
+        context.load_cert_chain(settings.certificate, settings.private_key, "")
     return context
 
 
@@ -140,12 +150,12 @@ def _load_own(context: ssl.SSLContext, entry: CertificateSettings, place: Place)
 
 
 def _load_client_ca(context: ssl.SSLContext, path: Path, place: Place) -> None:
-    if not _text_in(path, place.at("client_ca"), "CA certificates in a file that can be read"):
+    if not _text_in(path, place.at("ca"), "CA certificates in a file that can be read"):
         return
     try:
         context.load_verify_locations(path)
     except (ssl.SSLError, OSError) as error:
-        place.at("client_ca").refuse(f"{printed(path)} ({reason(error)})", "certificates of CAs (PEM)")
+        place.at("ca").refuse(f"{printed(path)} ({reason(error)})", "certificates of CAs (PEM)")
 
 
 def _text_in(path: Path, place: Place, accepted: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.config.config import ConfigError
-from leveret.config.listening import ListenerEntry
+from leveret.config.listener import ListenerEntry
 from leveret.config.types import Problem, UnixAddress, printed
 
 LOCK_WAIT_S: Final = 1.0  # for another process that is just binding a socket in the same folder

@@ -30,6 +30,7 @@ modulepath /usr/lib/ldap
 moduleload back_mdb
 TLSCertificateFile {folder}/server.pem
 TLSCertificateKeyFile {folder}/server.key
+{asking}
 database mdb
 suffix {suffix}
 rootdn cn=root,{suffix}
@@ -72,15 +73,18 @@ PEOPLE_AND_GROUPS: Final = "".join(
 
 
 class Slapd:
-    def __init__(self, folder: Path, pki: Pki, searchers_only: bool = False) -> None:
+    def __init__(
+        self, folder: Path, pki: Pki, searchers_only: bool = False, certified_only: bool = False
+    ) -> None:
         self._folder = folder / "slapd"
         (self._folder / "data").mkdir(parents=True)
         issued = pki.authority.issue_cert("127.0.0.1", common_name="directory")  # GnuTLS wants a common name
         (self._folder / "server.pem").write_bytes(issued.cert_chain_pems[0].bytes())
         (self._folder / "server.key").write_bytes(issued.private_key_pem.bytes())
         others = "" if searchers_only else "by users read"
+        asking = f"TLSCACertificateFile {pki.ca}\nTLSVerifyClient demand" if certified_only else ""
         configuration = CONFIGURATION.format(
-            folder=self._folder, suffix=SUFFIX, people=PEOPLE, groups=GROUPS, others=others
+            folder=self._folder, suffix=SUFFIX, people=PEOPLE, groups=GROUPS, others=others, asking=asking
         )
         (self._folder / "slapd.conf").write_text(configuration)
         subprocess.run(

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 import pika
@@ -108,7 +109,7 @@ def over_http(node: RunningNode, path: str, name: str = "ann") -> int:
 def test_groups_say_what_their_members_may_do(
     node_with: Start, directory: Slapd, pki: Pki, caplog: pytest.LogCaptureFixture
 ):
-    node = node_with(settings([directory.secure_url], f'ca_file = "{pki.ca}"\n{PATTERN}{GROUPED}{GRANTED}'))
+    node = node_with(settings([directory.secure_url], f'tls.ca = "{pki.ca}"\n{PATTERN}{GROUPED}{GRANTED}'))
     connection = over_pika(node, "ann")
     channel = connection.channel()
     channel.queue_declare("mine")
@@ -203,12 +204,21 @@ def test_groups_that_only_one_account_sees_are_seen_by_that(closed: Slapd):
 
 
 def test_passwords_go_over_tls_to_a_server_with_a_certificate_that_is_trusted(directory: Slapd, pki: Pki):
-    begun = f'start_tls = true\nca_file = "{pki.ca}"\n{PATTERN}'
+    begun = f'start_tls = true\ntls.ca = "{pki.ca}"\n{PATTERN}'
     assert asked([directory.url], begun).user("ann", "hush-ann") is not None
-    wrong = f'ca_file = "{pki.wrong_ca}"\n{PATTERN}'
+    wrong = f'tls.ca = "{pki.wrong_ca}"\n{PATTERN}'
     for url, more in ((directory.secure_url, wrong), (directory.url, "start_tls = true\n" + wrong)):
         with pytest.raises(DirectoryError):
             asked([url], more).user("ann", "hush-ann")
+
+
+def test_a_directory_that_asks_for_a_certificate_gets_that_of_the_settings(tmp_path: Path, pki: Pki):
+    certificate, private_key = pki.client()
+    own = f'tls = {{ ca = "{pki.ca}", certificate = "{certificate}", key = "{private_key}" }}\n{PATTERN}'
+    with Slapd(tmp_path, pki, certified_only=True) as strict:
+        assert asked([strict.secure_url], own).user("ann", "hush-ann") is not None
+        with pytest.raises(DirectoryError):
+            asked([strict.secure_url], f'tls.ca = "{pki.ca}"\n{PATTERN}').user("ann", "hush-ann")
 
 
 def test_a_server_that_is_away_is_passed_over_and_without_any_there_is_no_answer(

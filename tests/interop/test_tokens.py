@@ -105,7 +105,7 @@ class Published:
     @property
     def settings(self) -> str:
         return (
-            f'[oauth]\ndiscovery = true\nissuer = "{self.web.url}"\nca_file = "{self.ca}"\n'
+            f'[oauth]\ndiscovery = true\nissuer = "{self.web.url}"\ntls.ca = "{self.ca}"\n'
             'resource_server_id = "leveret"\nunknown_key_interval_s = 1\n'
         )
 
@@ -178,7 +178,7 @@ def asked_in_vain(node: RunningNode, published: Published) -> bool:
 def test_an_issuer_with_another_certificate_is_not_believed(
     node_with: Start, published: Published, caplog: pytest.LogCaptureFixture
 ):
-    node = node_with("\n".join(line for line in published.settings.splitlines() if "ca_file" not in line))
+    node = node_with("\n".join(line for line in published.settings.splitlines() if "tls.ca" not in line))
     with pytest.raises(pika.exceptions.ProbableAuthenticationError):
         over_pika(node, published.token())
     assert "its certificate is not trusted" in caplog.text

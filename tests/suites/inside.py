@@ -70,7 +70,7 @@ def leveret(suite: Suite, sources: Path, folder: Path) -> tuple[list[str], Mappi
         certificate, key, authority = (str(sources / each) for each in suite.certificates)
         listeners.append(
             f'[[listeners]]\naddress = "127.0.0.1:5671"\n[listeners.tls]\ncertificate = "{certificate}"\n'
-            f'key = "{key}"\nclient_ca = "{authority}"\nclient_certificate = "optional"'
+            f'key = "{key}"\nca = "{authority}"\nclient_certificate = "optional"'
         )
     if suite.jwks:
         (folder / "jwks.json").write_text(suite.jwks)

@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from leveret.config.config import parse
+from leveret.config.tls import PeerTlsSettings
 from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
 from leveret.server.node import http_client
 from leveret.server.node.node import Node
@@ -162,12 +163,12 @@ def test_the_certificate_has_to_be_one_of_the_cas_in_the_file(tmp_path: Path):
     with WebServer({"/": b"ok"}, context) as server:
         url = server.url + "/"
         found = outcomes(
-            HttpRequest(url, ca_file=pki.ca),
-            HttpRequest(url, ca_file=pki.ca),
-            HttpRequest(url, ca_file=pki.wrong_ca),
+            HttpRequest(url, tls=PeerTlsSettings(ca=pki.ca)),
+            HttpRequest(url, tls=PeerTlsSettings(ca=pki.ca)),
+            HttpRequest(url, tls=PeerTlsSettings(ca=pki.wrong_ca)),
             HttpRequest(url),
-            HttpRequest(url.replace("localhost", "127.0.0.2"), ca_file=pki.ca),
-            HttpRequest(url, ca_file=tmp_path / "missing.pem"),
+            HttpRequest(url.replace("localhost", "127.0.0.2"), tls=PeerTlsSettings(ca=pki.ca)),
+            HttpRequest(url, tls=PeerTlsSettings(ca=tmp_path / "missing.pem")),
         )
     assert found[:2] == [HttpResponse(200, b"ok")] * 2
     reasons = [each.reason for each in found[2:] if isinstance(each, NoResponse)]
@@ -175,3 +176,28 @@ def test_the_certificate_has_to_be_one_of_the_cas_in_the_file(tmp_path: Path):
     assert all(each.startswith("its certificate is not trusted") for each in reasons[:2]), reasons
     assert "No such file" in reasons[3]
     assert len(server.asked) == 2
+
+
+def test_a_server_that_asks_for_a_certificate_gets_that_of_the_settings(tmp_path: Path):
+    pki = Pki(tmp_path)
+    certificate, private_key = pki.client()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    context.load_verify_locations(pki.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    own = PeerTlsSettings(ca=pki.ca, certificate=certificate, private_key=private_key)
+    with WebServer({"/": b"ok"}, context) as server:
+        url = server.url + "/"
+        found = outcomes(HttpRequest(url, tls=own), HttpRequest(url, tls=PeerTlsSettings(ca=pki.ca)))
+    assert found == [HttpResponse(200, b"ok"), NoResponse(BROKEN)]
+
+
+def test_a_server_with_an_older_version_of_tls_than_the_settings_accept_is_not_asked(tmp_path: Path):
+    pki = Pki(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    accepted = [PeerTlsSettings(ca=pki.ca, minimum_version=each) for each in ("1.2", "1.3")]
+    with WebServer({"/": b"ok"}, context) as server:
+        found = outcomes(*(HttpRequest(server.url + "/", tls=each) for each in accepted))
+    assert found == [HttpResponse(200, b"ok"), NoResponse(BROKEN)]

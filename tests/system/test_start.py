@@ -70,7 +70,7 @@ PACKAGES = {
     "protocols.mqtt.broker", "protocols.shared", "protocols.shared.broker", "publishing",
     "queues", "security", "selectors", "server", "server.cli", "server.node",
 }  # fmt: skip
-MODULES_MAX = 224  # of ours
+MODULES_MAX = 225  # of ours
 LARGE = {
     "asyncio", "concurrent.futures", "cryptography", "csv", "datetime", "decimal", "difflib", "email", "h11", "html",
     "http", "importlib.metadata", "importlib.resources", "multiprocessing", "OpenSSL", "pickle", "psycopg", "pyarrow",

@@ -57,7 +57,7 @@ class Pki:
 
     def asking(self, how: str = "required", **more: object) -> dict[str, object]:
         """The same, with clients that show certificates."""
-        return self.settings(**{"client_certificate": how, "client_ca": str(self.ca), **more})
+        return self.settings(**{"client_certificate": how, "ca": str(self.ca), **more})
 
     def trusting(self, certificate: tuple[Path, Path] | None = None) -> ssl.SSLContext:
         """A client's context, with its own certificate if there is one."""

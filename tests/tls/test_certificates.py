@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from leveret.config.config import ConfigError, parse
-from leveret.config.listening import LOGIN_FROM
+from leveret.config.tls import LOGIN_FROM
 from leveret.front_end import TlsFacts
 from leveret.server import cli
 from leveret.server.node.start_check import rehearse
@@ -68,14 +68,12 @@ def test_files_that_are_not_there_are_all_named_at_once(pki: Pki):
         {
             "certificate": str(folder / "a.pem"),
             "key": str(folder / "b.key"),
-            "client_ca": str(folder / "c.pem"),
+            "ca": str(folder / "c.pem"),
             "client_certificate": "required",
             "key_password_file": str(folder / "d"),
         }
     )
-    assert list(found) == [
-        f"{LISTENER}.{name}" for name in ("key_password_file", "certificate", "key", "client_ca")
-    ]
+    assert list(found) == [f"{LISTENER}.{name}" for name in ("key_password_file", "certificate", "key", "ca")]
     assert found[f"{LISTENER}.key"] == (
         f'{LISTENER}.key: found "{folder}/b.key" (no such file or directory), '
         "accepted: a private key in a file that can be read"
@@ -89,8 +87,8 @@ def test_files_that_hold_something_else_are_named(pki: Pki):
     found = told(pki.settings(certificate=str(pki.folder / "empty"), key=str(pki.folder / "binary")))
     assert "(it is empty)" in found[f"{LISTENER}.certificate"]
     assert "(it is not text)" in found[f"{LISTENER}.key"]
-    found = told(pki.asking(client_ca=str(pki.folder / "prose")))
-    assert "prose" in found[f"{LISTENER}.client_ca"]
+    found = told(pki.asking(ca=str(pki.folder / "prose")))
+    assert "prose" in found[f"{LISTENER}.ca"]
     found = told(pki.settings(certificate=str(pki.folder / "prose")))
     assert list(found) == [f"{LISTENER}.certificate"]
 
@@ -101,8 +99,8 @@ def test_problems_of_other_names_are_told_with_the_name(pki: Pki):
 
 
 CONTRADICTIONS = [
-    ({"client_certificate": "required"}, "client_ca", 'a file, as client_certificate is "required"'),
-    ({"client_ca": "ca.pem"}, "client_certificate", '"optional" or "required", as there is a client_ca'),
+    ({"client_certificate": "required"}, "ca", 'a file, as client_certificate is "required"'),
+    ({"ca": "ca.pem"}, "client_certificate", '"optional" or "required", as there is a ca'),
     ({"key_password": CANARY, "key_password_file": "f"}, "key_password_file", "one of the two"),
     ({"key_password": 7}, "key_password", "a string that is not empty"),
     ({"login_from": "serial"}, "login_from", " or ".join(f'"{name}"' for name in LOGIN_FROM)),

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leveret.config.config import parse
-from leveret.config.listening import TlsSettings
+from leveret.config.tls import TlsSettings
 from leveret.front_end import TlsFacts
 from leveret.server.node.tls import Certificates
 from leveret.server.node.tls_socket import ANSWERS_MAX, SLICE, TlsSocket

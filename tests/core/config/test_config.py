@@ -202,6 +202,16 @@ REFUSED = [
         "protocols.amqp091.frame_max",
         "at least the smallest frame (8192)",
     ),
+    ('auth_http.ca_file = "a.pem"', "auth_http.ca_file", "accepted: `tls.ca`"),
+    ('auth_ldap.ca_file = "a.pem"', "auth_ldap.ca_file", "accepted: `tls.ca`"),
+    ('oauth.ca_file = "a.pem"', "oauth.ca_file", "accepted: `tls.ca`"),
+    (
+        'prometheus.tls = { certificate = "a.pem", key = "a.key", client_ca = "ca.pem" }',
+        "prometheus.tls.client_ca",
+        "accepted: `ca`",
+    ),
+    ('oauth.tls.certificate = "a.pem"', "oauth.tls.key", "both a certificate and its key"),
+    ('auth_ldap.tls.key = "a.key"', "auth_ldap.tls.certificate", "both a certificate and its key"),
 ]
 
 
@@ -297,6 +307,12 @@ def test_a_problem_names_the_variable_that_set_the_value():
 def test_an_unknown_variable_is_a_problem_with_a_suggestion():
     found = problems("", LEVERET_PROTOCOLS__AMQP091__FRAMEMAX="1", LEVERET_MEMRY__WATERMARK="1")
     assert "did you mean 'LEVERET_MEMORY__WATERMARK'?" in found["LEVERET_MEMRY__WATERMARK"]
+
+
+def test_a_variable_of_a_former_name_is_a_problem_with_the_new_one():
+    for before, now in (("OAUTH__CA_FILE", "OAUTH__TLS__CA"), ("HTTP__TLS__CLIENT_CA", "HTTP__TLS__CA")):
+        found = problems("", **{f"LEVERET_{before}": "ca.pem"})
+        assert f"did you mean 'LEVERET_{now}'?" in found[f"LEVERET_{before}"]
 
 
 def test_variables_of_orchestrators_are_left_alone():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.config.listening import ListenerEntry
+from leveret.config.listener import ListenerEntry
 from leveret.config.types import Address
 from leveret.server.node.listener import listeners
 from leveret.server.node.systemd import Handed, handed_over, notifier

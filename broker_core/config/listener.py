@@ -1,29 +1,25 @@
-"""The sections for listeners, and for what precedes a protocol's first byte: TLS and the PROXY protocol."""
+"""The sections for listeners, and for what precedes a protocol's first byte, TLS aside: the PROXY protocol."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Final
 
 import attrs
 
 from leveret.config.records import Record, RecordOf, key
+from leveret.config.tls import TlsSettings
 from leveret.config.types import (
     Address,
     AnyAddress,
     FileMode,
-    FilePath,
     Flag,
     ListeningAddress,
     ListOf,
-    OneOf,
     Problem,
-    Secret,
     SingleValue,
-    TableOf,
     Text,
     UnixAddress,
     printed,
@@ -56,72 +52,6 @@ class WebOrigin(SingleValue[str]):
 
     def from_text(self, text: str) -> object:
         return text
-
-
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class CertificateSettings(Record):
-    """A certificate for further names, which clients ask for by SNI."""
-
-    certificate: Path = key(
-        FilePath(), "The file (PEM) with the certificate, followed by the intermediate ones up to its CA."
-    )
-    private_key: Path = key(FilePath(), "The file (PEM) with its private key.", name="key")
-    key_password: str | None = key(Secret(), "The password of the private key, if it has one.", None)
-    key_password_file: Path | None = key(
-        FilePath(), "The file with that password; its last line end is dropped.", None
-    )
-
-    def contradictions(self) -> Iterator[Problem]:
-        if self.key_password is not None and self.key_password_file is not None:
-            yield Problem("key_password_file", "key_password as well", "one of the two")
-
-
-LOGIN_FROM: Final = ("distinguished_name", "common_name", "san_dns", "san_email", "san_uri", "san_ip")
-NO_NAMES: Final[Mapping[str, CertificateSettings]] = {}
-
-
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class TlsSettings(CertificateSettings):
-    """TLS, from a connection's first byte, for all or for those that begin with it; without this table all are plain.
-
-    The files are read at the start and again at every reload, for connections that are opened afterwards.
-    """
-
-    required: bool = key(
-        Flag(),
-        "Whether every connection has to begin with TLS; if not, one that begins with anything else is plain.",
-        True,
-    )
-    minimum_version: str = key(OneOf("1.2", "1.3"), "The oldest version of TLS that is accepted.", "1.2")
-    server_names: Mapping[str, CertificateSettings] = key(
-        TableOf(RecordOf(CertificateSettings), "a table for each name"),
-        "Other certificates, by the name that clients ask for (SNI).",
-        NO_NAMES,
-    )
-    client_certificate: str = key(
-        OneOf("none", "optional", "required"),
-        "Whether clients are asked for a certificate, and must have one.",
-        "none",
-    )
-    client_ca: Path | None = key(
-        FilePath(), "The file (PEM) with the CAs that may have signed clients' certificates.", None
-    )
-    login_from: str = key(
-        OneOf(*LOGIN_FROM),
-        "The part of a client's certificate that names the user that EXTERNAL logs in.",
-        "distinguished_name",
-    )
-
-    def contradictions(self) -> Iterator[Problem]:
-        yield from super().contradictions()
-        if self.client_ca is None and self.client_certificate != "none":
-            yield Problem(
-                "client_ca", "nothing", f'a file, as client_certificate is "{self.client_certificate}"'
-            )
-        if self.client_ca is not None and self.client_certificate == "none":
-            yield Problem("client_certificate", '"none"', '"optional" or "required", as there is a client_ca')
-        if self.client_certificate == "required" and not self.required:
-            yield Problem("required", "false", 'true, as client_certificate is "required"')
 
 
 def _idle_origins(websocket: bool, origins: tuple[str, ...]) -> Iterator[Problem]:
