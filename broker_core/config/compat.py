@@ -282,8 +282,7 @@ class Compat(Record):
     )
     flow_mechanism: FlowMechanism = key(
         Choice(FlowMechanism),
-        "Hold publishers back by not reading from them, or by asking their channels to pause, if "
-        "`flow.mechanism` is not set.",
+        "Hold publishers back during an alarm by not reading from them, or by asking their channels to pause.",
         FlowMechanism.BLOCK,
     )
     dead_letter_on_delete: bool = key(Flag(), "Dead-letter the messages of a queue that is deleted.", False)

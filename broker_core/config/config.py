@@ -16,7 +16,6 @@ from typing import Final
 import attrs
 
 from leveret.config.cluster import ClusterSettings
-from leveret.config.compat import FlowMechanism
 from leveret.config.http_auth import HttpAuthSettings
 from leveret.config.kerberos import KerberosSettings
 from leveret.config.ldap_auth import LdapAuthSettings
@@ -149,15 +148,6 @@ class Config(Record):
         return self.compat.chosen.memory_watermark if mark is None else mark
 
     @property
-    def flow_mechanism(self) -> FlowMechanism:
-        return FlowMechanism(self.flow.mechanism or self.compat.chosen.flow_mechanism)
-
-    @property
-    def frame_min(self) -> int:
-        """The smallest frame-max that an AMQP 0-9-1 client may ask for, in bytes."""
-        return self.protocols.amqp091.frame_min or self.compat.chosen.frame_min_size
-
-    @property
     def message_size_max(self) -> int:
         """The size of the largest message body, in bytes."""
         limit = self.limits.message_size_max
@@ -187,8 +177,8 @@ class Config(Record):
         yield from _repeated("pipelines", [(each.target,) for each in self.pipelines], "target")
         yield from self._disabled_protocols()
         frame_max = self.protocols.amqp091.frame_max
-        if not self.compat.problems and frame_max < self.frame_min:
-            accepted = f"at least the smallest frame ({self.frame_min})"
+        if not self.compat.problems and frame_max < (least := self.compat.chosen.frame_min_size):
+            accepted = f"at least the smallest frame ({least})"
             yield Problem("protocols.amqp091.frame_max", str(frame_max), accepted)
         if not self.definitions.load:  # definitions may bring further users and virtual hosts
             yield from self._unknown_names()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 
@@ -33,17 +33,13 @@ NO_TABLES: Final[Mapping[str, Table]] = {}
 class Amqp091Settings(Record):
     """AMQP 0-9-1. New values hold for connections opened afterwards."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"frame_min": ".compat.frame_min_size"}
+
     enabled: bool = key(Flag(), "Serve this protocol.", True)
     frame_max: int = key(
         Octets(4 * KIB, 16 * MIB),
         "The largest frame, offered to clients and enforced.",
         128 * KIB,
-        reload=True,
-    )
-    frame_min: int | None = key(
-        Octets(4 * KIB, 8 * KIB),
-        "The smallest frame-max that a client may ask for; without it `compat.frame_min_size` holds (4096).",
-        None,
         reload=True,
     )
     initial_frame_max: int = key(
@@ -175,22 +171,10 @@ class Amqp010Settings(Record):
         64,
         reload=True,
     )
-    replay_flush_size: int = key(
-        Octets(4 * KIB, GIB),
-        "Unacknowledged bytes sent in one session after which the client is asked to acknowledge them.",
-        MIB,
-        reload=True,
-    )
     replay_size_max: int = key(
         Octets(64 * KIB, GIB),
         "The most unacknowledged bytes of one session that are kept to be sent again.",
         16 * MIB,
-        reload=True,
-    )
-    complete_every: int = key(
-        Whole(1, 65535),
-        "Completed commands after which the client is told, even if it has not asked.",
-        256,
         reload=True,
     )
     strict_names: bool = key(

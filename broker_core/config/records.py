@@ -51,7 +51,8 @@ class Record:
 
     __slots__ = ()
 
-    renamed: ClassVar[Mapping[str, str]] = {}  # former names of keys, and what they are called now
+    # Former names of keys, and what they are called now; with a dot in front, somewhere else.
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record) or type(other) is not type(self):
@@ -183,7 +184,7 @@ class RecordOf(Kind[R], Generic[R]):
         keys, renamed = self._keys, self.record.renamed
         for name in names:
             if name in renamed:
-                place.at(name).refuse("a key of another name now", f"`{renamed[name]}`")
+                place.at(name).refuse("a key of another name now", f"`{renamed[name].lstrip('.')}`")
                 continue
             place.at(name).refuse("an unknown key", ", ".join(keys), closest(name, keys, RESEMBLING))
 
@@ -257,7 +258,9 @@ def now_called(record: type[Record], path: Sequence[str]) -> list[str] | None:
     """Return the path of the key that has been at this one under a former name, or None."""
     above = kind_at(record, path[:-1])
     name = above.record.renamed.get(path[-1]) if isinstance(above, RecordOf) else None
-    return None if name is None else [*path[:-1], *name.split(".")]
+    if name is None:
+        return None
+    return name[1:].split(".") if name.startswith(".") else [*path[:-1], *name.split(".")]
 
 
 def kind_at(record: type[Record], path: Sequence[str]) -> Kind[object] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 
@@ -333,15 +333,10 @@ class DiskSettings(Record):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class FlowSettings(Record):
-    """The means of holding publishers back: during an alarm, and where a queue grows."""
+    """Holding publishers back where a queue grows."""
 
-    mechanism: str | None = key(
-        OneOf("block", "channel-flow"),
-        "`block` stops reading from connections that publish; `channel-flow` asks their channels to pause. "
-        "Without it `compat.flow_mechanism` holds (block).",
-        None,
-        reload=True,
-    )
+    renamed: ClassVar[Mapping[str, str]] = {"mechanism": ".compat.flow_mechanism"}
+
     credit: int | None = key(
         Limit(1, MANY),
         "Messages that may wait in a queue without a limit of its own; beyond that those that publish to it are not "

@@ -47,7 +47,6 @@ def test_a_listener_cannot_serve_it_while_it_is_off() -> None:
         "heartbeat_s = 65536",
         "session_timeout_max_s = -1",
         "replay_size_max = 1",
-        "complete_every = 0",
         "mechanisms = []",
     ],
 )

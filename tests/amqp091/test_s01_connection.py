@@ -178,7 +178,6 @@ def test_s010_s011_s012_limits_out_of_bounds_end_the_connection(
         ('[compat]\nprofile = "spec"', 4096),
         ('[compat]\nprofile = "rabbitmq-4"', 8192),
         ("[compat]\nframe_min_size = 8192", 8192),
-        ('[protocols.amqp091]\nframe_min = "8KiB"', 8192),
     ],
 )
 def test_s011_the_smallest_frame_can_be_chosen(toml: str, least: int) -> None:

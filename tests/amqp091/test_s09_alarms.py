@@ -19,7 +19,7 @@ from tests.harness.bench import ClientBench
 
 from .peer import CAPABILITIES, ClientChannel, Peer
 
-CHANNEL_FLOW = '[flow]\nmechanism = "channel-flow"'
+CHANNEL_FLOW = 'compat.flow_mechanism = "channel-flow"'
 MEMORY, DISK = m.ConnectionBlocked("low on memory"), m.ConnectionBlocked("low on disk")
 BOTH = m.ConnectionBlocked("low on memory & low on disk")
 

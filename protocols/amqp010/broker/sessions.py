@@ -85,7 +85,7 @@ class Sessions(Guest):
         parts.client.open_channel()
         settings = parts.config.protocols.amqp010
         owner = ServedSession(parts, name)
-        limits = SessionLimits(settings.replay_flush_size, settings.replay_size_max, settings.complete_every)
+        limits = SessionLimits(replay_max_bytes=settings.replay_size_max)
         session = owner.session = Session(name, owner, limits)
         place = self._places[session] = _Place(parts, name)
         if not place.is_disowned:

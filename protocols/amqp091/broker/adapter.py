@@ -77,7 +77,7 @@ class Adapter091(RenewableConnection, Handler):
             channel_max=settings.channel_max,
             frame_max=settings.frame_max,
             heartbeat_s=settings.heartbeat_s,
-            frame_min=self.config.frame_min,
+            frame_min=self.config.compat.chosen.frame_min_size,
             initial_frame_max=settings.initial_frame_max,
             body_size_max=self.config.message_size_max,
             handshake_timeout_s=self.config.limits.handshake_timeout_s,
@@ -147,14 +147,14 @@ class Adapter091(RenewableConnection, Handler):
 
     def _hold_back(self, reason: str) -> None:
         """Stop reading from a client that published during an alarm, or ask its channels to pause (S155-S158)."""
-        if self.config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
+        if self.config.compat.chosen.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
             self._throttle(False)
         elif not self.blocked:
             self.hold_back()
             self.wire.blocked(reason)
 
     def alarm(self, reason: str | None) -> None:
-        if self.config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
+        if self.config.compat.chosen.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
             self._throttle(reason is None)
         elif reason is None and self.blocked:
             self.release()

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.config.compat import FlowMechanism
 from leveret.config.config import Config, ConfigError, load, parse
 from leveret.config.docs import documentation
 from leveret.config.records import Record, RecordOf, difference, keys_of, variables
@@ -52,7 +51,12 @@ def test_the_defaults_serve_amqp_on_both_loopback_addresses():
     assert config.node.data_dir is None
     assert config.users == (GUEST,)
     amqp = config.protocols.amqp091
-    assert (amqp.frame_max, amqp.channel_max, amqp.heartbeat_s, config.frame_min) == (131072, 2047, 60, 4096)
+    assert (amqp.frame_max, amqp.channel_max, amqp.heartbeat_s, config.compat.chosen.frame_min_size) == (
+        131072,
+        2047,
+        60,
+        4096,
+    )
     amqp10 = config.protocols.amqp10
     assert (amqp10.session_max, amqp10.link_max, amqp10.link_credit, amqp10.idle_timeout_s) == (
         64,
@@ -119,7 +123,13 @@ REFUSED = [
     ('disk.free_limit = "50iB"', "disk.free_limit", '"50iB"'),
     ("memory.watermark = -0.1", "memory.watermark", "found -0.1"),
     ("memory.watermark = nan", "memory.watermark", "found nan"),
-    ('flow.mechanism = "stop"', "flow.mechanism", '"block" or "channel-flow"'),
+    ('compat.flow_mechanism = "stop"', "compat.flow_mechanism", '"block" or "channel-flow"'),
+    ('flow.mechanism = "block"', "flow.mechanism", "accepted: `compat.flow_mechanism`"),
+    (
+        "protocols.amqp091.frame_min = 8192",
+        "protocols.amqp091.frame_min",
+        "accepted: `compat.frame_min_size`",
+    ),
     (
         'users = [{name = "a", permissions = {"/" = {read = "("}}}]',
         'users[0].permissions."/".read',
@@ -310,7 +320,7 @@ def test_an_unknown_variable_is_a_problem_with_a_suggestion():
 
 
 def test_a_variable_of_a_former_name_is_a_problem_with_the_new_one():
-    for before, now in (("OAUTH__CA_FILE", "OAUTH__TLS__CA"), ("HTTP__TLS__CLIENT_CA", "HTTP__TLS__CA")):
+    for before, now in (("OAUTH__CA_FILE", "OAUTH__TLS__CA"), ("FLOW__MECHANISM", "COMPAT__FLOW_MECHANISM")):
         found = problems("", **{f"LEVERET_{before}": "ca.pem"})
         assert f"did you mean 'LEVERET_{now}'?" in found[f"LEVERET_{before}"]
 
@@ -415,14 +425,8 @@ def test_nobody_is_let_in_anonymously_once_users_are_configured(source: str, use
 
 def test_a_compat_profile_fills_in_what_no_key_says():
     profile = parse('compat.profile = "rabbitmq-4"')
-    assert (profile.frame_min, profile.memory_watermark, profile.flow_mechanism) == (
-        8192,
-        0.6,
-        FlowMechanism.BLOCK,
-    )
-    said = parse('compat.profile = "spec"\nflow.mechanism = "block"\nmemory.watermark = "1MiB"')
-    assert (said.memory_watermark, said.flow_mechanism) == (1 << 20, FlowMechanism.BLOCK)
-    assert parse('compat.profile = "spec"').flow_mechanism is FlowMechanism.CHANNEL_FLOW
+    assert profile.memory_watermark == 0.6
+    assert parse('compat.profile = "spec"\nmemory.watermark = "1MiB"').memory_watermark == 1 << 20
 
 
 def test_a_watermark_of_zero_switches_the_alarm_off():
