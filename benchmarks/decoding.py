@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from leveret.pipeline.decoding.decode_options import DecodeOptions
 from leveret.pipeline.jobs.archive_columns import COLUMNS
 from leveret.pipeline.jobs.data_files import Layout
 from leveret.pipeline.jobs.decoding import Decoding
+from leveret.pipeline.jobs.delta_paired_table import DeltaPairedTable
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.protocols.amqp091.codec.wire import BasicProperties
 
@@ -117,10 +119,12 @@ def main() -> None:
             encoded, options = prepare(folder)
             stored = blocks(count, encoded)
             layout = Layout(str(folder / "lake"), ("day",), READ)
-            Decoding(layout, READ, options).write(rows(stored[:10]), "first")  # loads what is needed
+            archive = DeltaPairedTable(layout.where)
+            decoding = partial(Decoding, archive, layout, READ, options)
+            decoding().write(rows(stored[:10]), "first")  # loads what is needed
             for how, write in {
                 "body": lambda: layout.write(rows(stored), "plain"),  # noqa: B023 - called at once
-                "body and columns": lambda: Decoding(layout, READ, options).write(rows(stored), "decoded"),  # noqa: B023
+                "body and columns": lambda: decoding().write(rows(stored), "decoded"),  # noqa: B023
             }.items():
                 began, busy = time.perf_counter(), time.process_time()
                 write()

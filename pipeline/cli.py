@@ -348,6 +348,7 @@ def _add_decode(actions: Actions[argparse.ArgumentParser]) -> None:
     text = "Decode rows again that could not be decoded, and move them to their table. Needs no Spark."
     adding = _add_plain(actions, "decode", text, DECODE)
     adding.add_argument("target", metavar="TARGET", help="a table that archive --decode has written")
+    _add_catalogue(adding, "TARGET")
     _add_decoding(adding, is_needed=True)
 
 
@@ -408,7 +409,7 @@ def _add_decoding(adding: argparse.ArgumentParser, is_needed: bool) -> None:
     adding.add_argument(
         "--undecoded",
         metavar="TABLE",
-        help="the table for rows that cannot be decoded (default: TARGET.undecoded)",
+        help="the table for rows that cannot be decoded (default: TARGET.undecoded, with --catalog TARGET_undecoded)",
     )
 
 

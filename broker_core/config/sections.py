@@ -456,7 +456,8 @@ class PipelineEntry(Record):
     without_body: bool = key(Flag(), "Whether the table has the decoded columns only.", False)
     undecoded: str | None = key(
         Text(),
-        "The table for rows that cannot be decoded; by default the target's name and `.undecoded`.",
+        "The table for rows that cannot be decoded; by default the target's name and `.undecoded`, in a catalogue"
+        " `_undecoded`.",
         None,
     )
     starting: str = key(OneOf("earliest", "latest"), "Where a new table begins in a stream.", "earliest")
@@ -485,10 +486,6 @@ class PipelineEntry(Record):
                 yield Problem("decode", "nothing", "a format, with `schema` or `registry`")
         elif (self.schema is None) == (self.registry is None):
             yield Problem("decode", printed(self.decode), "either `schema` or `registry` with it")
-        if self.decode is not None and (self.format == "iceberg" or self.catalog is not None):
-            yield Problem(
-                "decode", printed(self.decode), "a table of format `delta`, which alone has decoded columns"
-            )
         if "@" in (self.registry or ""):
             yield Problem("registry", "a URL with a user", "a URL without one; `registry_user` names it")
 

@@ -72,7 +72,7 @@ def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def require_storable(columns: pa.Schema, taken: Collection[str]) -> None:
-    """Check that a Delta table can have these columns beside those that are `taken`. Raises Conflict."""
+    """Check that a table can have these columns beside those that are `taken`. Raises Conflict."""
     lower = {name.lower() for name in taken}
     for field in columns:
         if field.name.lower() in lower:
@@ -83,7 +83,7 @@ def require_storable(columns: pa.Schema, taken: Collection[str]) -> None:
         name = path.rpartition(".")[2]
         if not name or FORBIDDEN.search(path):
             raise Conflict(
-                f"a Delta table can have no column {path!r}: of names, it forbids spaces and ,;{{}}()="
+                f"a table can have no column {path!r}: of names, Delta forbids spaces and ,;{{}}()="
             )
         if depth > DEPTH_MAX or many > COLUMNS_MAX:
             raise Conflict(f"more than {COLUMNS_MAX} columns, or {DEPTH_MAX} in each other")

@@ -15,7 +15,6 @@ from leveret.pipeline.errors import BadOption
 JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
 FORMATS: Final = (JSON, AVRO, PROTOBUF)
 FILE_MAX: Final = 4 << 20  # bytes of a schema
-UNDECODED: Final = ".undecoded"  # how the name of the table ends that is beside another
 
 
 @attrs.frozen
@@ -71,7 +70,3 @@ class DecodeOptions:
             return protobuf_bodies.schema_in(octets, self.message, file.name)
         schema_of = avro_bodies.schema_of if self.format == AVRO else json_bodies.schema_of
         return schema_of(text, file.name)
-
-    def undecoded_of(self, target: str) -> str:
-        """Return the place of the table for rows of another table that cannot be decoded."""
-        return self.undecoded or target.rstrip("/") + UNDECODED

@@ -9,7 +9,7 @@ The columns are those that the table has already, and grow with the schemas of b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import attrs
@@ -43,15 +43,18 @@ class RowDecoder:
         taken: Collection[str] = (),
         prefix: str = "",
         reads_json: bool = False,
+        stored: Callable[[pa.Schema], pa.Schema] = lambda columns: columns,
     ) -> None:
         """Make a decoder. `table` has the decoded columns of the table, `taken` the names of its others; `reads_json`
-        has the column `body_json` read where it is not null. Raises BadOption.
+        has the column `body_json` read where it is not null, and `stored` returns columns as the table would have them.
+        Raises BadOption.
         """
         self.columns = table
         self._schemas = schemas
         self._taken = frozenset(taken)
         self._prefix = prefix
         self._reads_json = reads_json
+        self._stored = stored
         self._admitted: dict[BodySchema, str | None] = {}  # why not
         if schemas.known is not None and (reason := self._admit(schemas.known)):
             raise BadOption(f"{schemas.known.name}: {reason}")
@@ -104,6 +107,7 @@ class RowDecoder:
         try:
             found = pa.schema([pa.field(self._prefix + each.name, each.type) for each in schema.columns])
             require_storable(found, self._taken)
+            found = self._stored(found)
             columns = merged(self.columns, found)
             require_storable(columns, self._taken)
             self.columns = columns

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -21,8 +21,9 @@ from leveret.pipeline.client import Client
 from leveret.pipeline.errors import PipelineError, Unauthorized, Unreachable
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.archive import Target
+from leveret.pipeline.jobs.archive_log import ArchiveLog
 from leveret.pipeline.jobs.checkpoints import Position
-from leveret.pipeline.jobs.data_files import FILE_OCTETS, DataFile, Layout, table_schema
+from leveret.pipeline.jobs.data_files import FILE_OCTETS, DataFile, Layout
 from leveret.pipeline.jobs.decoding import Decoding
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_log import TableLog
@@ -74,14 +75,6 @@ class Backlog:
     octets: int
 
 
-class ArchiveLog(Protocol):
-    """The log of a table: `TableLog`, or `leveret.pipeline.jobs.iceberg.IcebergLog`."""
-
-    def is_there(self, query: str, batch: int) -> bool: ...
-    def append(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool: ...
-    def number(self, name: str) -> int: ...
-
-
 class LocalArchive:
     """A run of one archive. Not to be shared by threads."""
 
@@ -95,7 +88,7 @@ class LocalArchive:
         log: ArchiveLog | None = None,
         decoding: Decoding | None = None,
     ) -> None:
-        """Make a run; without `log` it is that of a Delta table, whose bodies `decoding` may decode."""
+        """Make a run, whose bodies `decoding` may decode; without `log` it is that of a Delta table."""
         self._is_delta = log is None
         self._decoding = decoding
         self._options = options
@@ -103,9 +96,9 @@ class LocalArchive:
         self._checkpoint = checkpoint
         self._planner = planner
         self._now = now
-        if decoding is not None:
+        if log is None and decoding is not None:
             log = decoding.log()
-        self._log = log or TableLog(layout.where, layout.by, table_schema(layout.columns, layout.by))
+        self._log = log or TableLog(layout.where, layout.by, layout.in_table)
         self._undecoded = 0  # rows of the micro-batch that were not decoded
         self._limit = Limit(options.max_offsets_per_trigger, options.max_bytes_per_trigger)
 
@@ -231,7 +224,6 @@ class LocalArchive:
             rows, is_new = sum(file.rows for file in files), self._log.append(files, commit)
         else:
             written = self._decoding.write(found, name)
-            assert isinstance(self._log, TableLog)
             rows, undecoded = written.rows, written.undecoded_rows
             is_new = self._decoding.commit(self._log, written, commit)
         if not is_new:
@@ -286,19 +278,28 @@ def local_archive(
 
 @contextmanager
 def iceberg_archive(
-    options: Options, target: Target, sources: Sequence[str], now: Callable[[], float] = time.time
+    options: Options,
+    target: Target,
+    sources: Sequence[str],
+    now: Callable[[], float] = time.time,
+    decoding: Decoding | None = None,
 ) -> Iterator[LocalArchive]:
     """Yield a run to an Iceberg table, which goes on where the table ends. Raises PipelineError."""
     from leveret.pipeline.jobs.archive_columns import columns
     from leveret.pipeline.jobs.iceberg import IcebergLog
 
-    rows = columns(options, target.by)
-    log = IcebergLog(target.where, target.catalogue, target.by, rows)
+    if decoding is None:
+        rows = columns(options, target.by)
+    else:
+        decoding.begin()
+        rows = decoding.columns
+    log = IcebergLog(target.where, target.catalogue, target.by, rows, widens=decoding is not None)
     size = FILE_OCTETS if target.file_octets is None else target.file_octets
     layout = Layout(log.data, target.by, rows, size, is_whole=True, system=log.system)
     client = Client(options)
     try:
         planner = Planner(options, client, Leases(client))
-        yield LocalArchive(options, layout, log.begin(sources, planner.initial()), planner, now, log)
+        checkpoint = log.begin(sources, planner.initial())
+        yield LocalArchive(options, layout, checkpoint, planner, now, log, decoding)
     finally:
         client.close()

@@ -52,8 +52,8 @@ def require_writable(target: Target) -> None:
 
 def require_decodable(target: Target, decode: DecodeOptions) -> None:
     """Check that bodies can be decoded on the way to a table, and by these schemas. Raises PipelineError."""
-    if target.format != DELTA:
-        raise BadOption(f"bodies are decoded in archives of format {DELTA}, not of {target.format}")
+    if target.format == PARQUET:
+        raise BadOption(f"bodies are decoded in archives of format {DELTA} or {ICEBERG}, not of {PARQUET}")
     decode.schemas()
 
 

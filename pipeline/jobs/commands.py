@@ -199,12 +199,12 @@ def _local(
     checked = reach.checked(options.sources, _reading(options))
     if options.continuous:
         checked = attrs.evolve(checked, retry_s=min(checked.retry_s, RETRY_S))
-    if target.format == ICEBERG:
-        with iceberg_archive(checked, target, options.sources) as run:
-            yield run
-        return
     decode = decode_options(options)
     decoding = None if decode is None else decoding_of(target, checked, decode)
+    if target.format == ICEBERG:
+        with iceberg_archive(checked, target, options.sources, decoding=decoding) as run:
+            yield run
+        return
     layout = layout_of(target, checked) if decoding is None else decoding.layout
     folder = folder_of(checkpoint) if checkpoint else None
     kept = TableCheckpoint(target.where, options.sources) if folder is None else QueryCheckpoint(folder)

@@ -118,6 +118,16 @@ class Layout:
         return [name for name in self.columns.names if self.is_whole or name not in self.by]
 
     @property
+    def made(self) -> list[str]:
+        """The columns that only the table has: those that are made for its partitions."""
+        return [] if self.is_whole else [name for name in self.by if is_made(name)]
+
+    @property
+    def in_table(self) -> pa.Schema:
+        """The columns of the table."""
+        return table_schema(self.columns, self.made)
+
+    @property
     def bounded(self) -> list[str]:
         """The columns whose least and greatest values files have."""
         names = (*BOUNDED, *self.by) if self.is_whole else BOUNDED

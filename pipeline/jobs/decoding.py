@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -14,13 +15,16 @@ from leveret.pipeline.decoding.decode_options import JSON, DecodeOptions
 from leveret.pipeline.decoding.row_decoder import RowDecoder
 from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.archive import ICEBERG
 from leveret.pipeline.jobs.archive_columns import COLUMNS, TEXTS, columns
-from leveret.pipeline.jobs.data_files import FILE_OCTETS, DataFile, Layout, Writer, is_made, table_schema
-from leveret.pipeline.jobs.table_log import TableLog
+from leveret.pipeline.jobs.data_files import FILE_OCTETS, DataFile, Layout, Writer
+from leveret.pipeline.jobs.paired_table import paired_table
 from leveret.pipeline.jobs.undecoded import UndecodedTable, require_beside
 
 if TYPE_CHECKING:
     from leveret.pipeline.jobs.archive import Target
+    from leveret.pipeline.jobs.archive_log import ArchiveLog
+    from leveret.pipeline.jobs.paired_table import PairedTable
     from leveret.pipeline.options import Options
 
 MESSAGE: Final = {**COLUMNS, "annotations": TEXTS}  # columns that are of messages, never of bodies
@@ -50,20 +54,20 @@ class DecodedFiles:
 class Decoding:
     """The decoding of one archive, and the writing of its two tables. Not to be shared by threads."""
 
-    def __init__(self, layout: Layout, read: pa.Schema, decode: DecodeOptions) -> None:
+    def __init__(self, archive: PairedTable, layout: Layout, read: pa.Schema, decode: DecodeOptions) -> None:
         """Make a decoding of a table. `layout` has the columns of messages that the table has, and `read` those that
         are read, which rows keep that cannot be decoded. Raises PipelineError.
         """
-        where = decode.undecoded_of(layout.where)
-        require_beside(layout.where, where)
+        where = decode.undecoded or archive.beside
+        require_beside(archive.where, where)
         self.read = read
-        self.undecoded = UndecodedTable(layout.where, where, read)
+        self.undecoded = UndecodedTable(archive, archive.other(where), read)
+        self._archive = archive
         self._messages = layout
-        self._aside = Layout(where, (), self.undecoded.columns, layout.file_octets)
-        made = [name for name in layout.by if is_made(name)]
-        taken = {*MESSAGE, *made}
-        known = decoded_columns(layout.where, taken)
-        self._decoder = RowDecoder(decode.schemas(), known, taken, decode.prefix, decode.format == JSON)
+        taken = {*MESSAGE, *layout.made}
+        known = decoded_columns(archive, taken)
+        how = (decode.prefix, decode.format == JSON, archive.stored)
+        self._decoder = RowDecoder(decode.schemas(), known, taken, *how)
 
     @property
     def layout(self) -> Layout:
@@ -71,23 +75,32 @@ class Decoding:
         return self._layout_of(self._decoder.columns)
 
     def _layout_of(self, decoded: pa.Schema) -> Layout:
-        return attrs.evolve(self._messages, columns=pa.schema([*self._messages.columns, *decoded]))
+        return attrs.evolve(self._located, columns=pa.schema([*self._messages.columns, *decoded]))
+
+    @cached_property
+    def _located(self) -> Layout:
+        """The layout of messages, with the place of their files, which a table may have only once it is there."""
+        return self._archive.located(self._messages)
+
+    @cached_property
+    def _aside(self) -> Layout:
+        layout = Layout("", (), self.undecoded.columns, self._messages.file_octets)
+        return self.undecoded.located(layout)
 
     @property
     def columns(self) -> pa.Schema:
         """The columns that the table needs by now."""
-        return table_schema(self.layout.columns, self.layout.by)
+        columns = pa.schema([*self._messages.columns, *self._decoder.columns])
+        return attrs.evolve(self._messages, columns=columns).in_table
 
-    def log(self) -> TableLog:
+    def log(self) -> ArchiveLog:
         """Return the table's log, which adds columns that the table lacks."""
-        return TableLog(self._messages.where, self._messages.by, self.columns, widens=True)
+        return self._archive.log(self._messages.by, self.columns)
 
     def begin(self) -> None:
         """Have both tables be as the archive's log says, and the archive have the columns. Raises PipelineError."""
         self.undecoded.begin()
-        table = delta.opened(self._messages.where)
-        if table is not None:
-            delta.widened(table, self._messages.where, self._messages.by, self.columns)
+        self._archive.widen(self._messages.by, self.columns)
 
     def write(self, batches: Iterable[Batch], name: str) -> DecodedFiles:
         """Write rows as files of both tables; `name` begins the names of files. Raises PipelineError."""
@@ -112,7 +125,7 @@ class Decoding:
             files += [] if writer is None else writer.close()
             return DecodedFiles(files, aside.close(), self.columns)
 
-    def commit(self, log: TableLog, written: DecodedFiles, batch: delta.CommittedBatch) -> bool:
+    def commit(self, log: ArchiveLog, written: DecodedFiles, batch: delta.CommittedBatch) -> bool:
         """Commit what was written, as `delta.append` does, to both tables. Raises PipelineError."""
         if written.undecoded:
             batch = attrs.evolve(batch, change=delta.SideChange(self.undecoded.shown, written.undecoded))
@@ -123,11 +136,9 @@ class Decoding:
         return is_new
 
 
-def decoded_columns(where: str, taken: Collection[str]) -> pa.Schema:
+def decoded_columns(archive: PairedTable, taken: Collection[str]) -> pa.Schema:
     """Return the columns of a table that are of bodies: those that are none of the messages'."""
-    table = delta.opened(where)
-    found = [] if table is None else delta.columns_of(table)
-    return pa.schema([field for field in found if field.name not in taken])
+    return pa.schema([field for field in archive.columns() or () if field.name not in taken])
 
 
 def decoding_of(target: Target, options: Options, decode: DecodeOptions) -> Decoding:
@@ -135,8 +146,9 @@ def decoding_of(target: Target, options: Options, decode: DecodeOptions) -> Deco
     from leveret.pipeline.jobs.archive import require_partitions
 
     require_partitions(target.by)
-    table = delta.opened(target.where)
-    known = None if table is None else [field.name for field in table.schema().fields]
+    archive = paired_table(target)
+    there = archive.columns()
+    known = None if there is None else there.names
     kept = columns(options, target.by, known)
     whole = columns(attrs.evolve(options, chosen=None), target.by)
     needed = (*WHERE, *BODIES, *kept.names)
@@ -144,7 +156,8 @@ def decoding_of(target: Target, options: Options, decode: DecodeOptions) -> Deco
     if not decode.keeps_body:
         kept = pa.schema([field for field in kept if field.name not in BODIES])
     size = FILE_OCTETS if target.file_octets is None else target.file_octets
-    return Decoding(Layout(target.where, target.by, kept, size), read, decode)
+    layout = Layout(target.where, target.by, kept, size, is_whole=target.format == ICEBERG)
+    return Decoding(archive, layout, read, decode)
 
 
 # Once more.
@@ -158,19 +171,23 @@ class DecodedAgain:
     left: int
 
 
-def decode_again(where: str, decode: DecodeOptions) -> DecodedAgain:
-    """Decode the rows again that could not be, and move those that can be now to the table. Raises PipelineError.
+def decode_again(target: Target, decode: DecodeOptions) -> DecodedAgain:
+    """Decode the rows again that could not be, and move those that can be now to the table, which is partitioned as it
+    is. Raises PipelineError.
 
     Archives may go on meanwhile. Rows that are left get the reason of now only beside others that are moved.
     """
-    table = delta.found(where)
-    by = tuple(table.metadata().partition_columns)
-    kept = pa.schema([field for field in delta.columns_of(table) if field.name in MESSAGE])
+    archive = paired_table(target)
+    by = archive.partitions()
+    place = decode.undecoded or archive.beside
+    known = archive.other(place).columns()
+    if known is None:
+        raise PipelineError(f"there is no table {place} with rows that could not be decoded")
+    kept = pa.schema([field for field in archive.columns() or () if field.name in MESSAGE])
     whole = pa.schema(list(MESSAGE.items()))
-    place = decode.undecoded_of(where)
-    known = [field.name for field in delta.found(place).schema().fields]
-    read = pa.schema([field for field in whole if field.name in (*known, *kept.names)])
-    decoding = Decoding(Layout(where, by, kept), read, decode)
+    read = pa.schema([field for field in whole if field.name in (*known.names, *kept.names)])
+    layout = Layout(target.where, by, kept, is_whole=target.format == ICEBERG)
+    decoding = Decoding(archive, layout, read, decode)
     decoding.begin()
     moved = left = 0
     for portion in portions(decoding.undecoded.files()):
@@ -206,7 +223,7 @@ def _again(decoding: Decoding, files: Sequence[delta.Committed]) -> DecodedAgain
     for _ in range(ATTEMPTS):
         undecoded.complete()
         # The number is that of the change after those which the table has now: another one takes it first, or none.
-        number = delta.changes_in(delta.found(undecoded.where)) + 1
+        number = undecoded.changes() + 1
         if not paths <= {each.path for each in undecoded.files()}:
             raise PipelineError(
                 f"{undecoded.where} was changed by another run meanwhile; this one can be run again"

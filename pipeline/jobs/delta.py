@@ -299,24 +299,19 @@ class CommittedBatch:
         return {} if self.change is None else {CHANGE: json.dumps(attrs.asdict(self.change))}
 
 
-def changes_in(table: DeltaTable) -> int:
-    """Return how many commits of a table have changes of another."""
-    return max(0, _number(table, CHANGES))
-
-
-def change_in(table: DeltaTable, where: str, number: int) -> SideChange:
-    """Return a change by its number; it is looked for from the newest commit on. Raises PipelineError."""
+def side_change(text: str) -> SideChange:
+    """Return a change that a commit tells of, as JSON."""
     from leveret.pipeline.jobs.data_files import DataFile
 
-    at = changes_in(table)
-    for limit in (HISTORY, None):
-        entries = [entry for entry in table.history(limit) if CHANGE in entry]
-        if at - number < len(entries):
-            content = json.loads(entries[at - number][CHANGE])
-            added = [DataFile(**each) for each in content["added"]]
-            return SideChange(content["where"], added, content["removed"])
-    raise PipelineError(
-        f"{where}: its log does not tell any more which rows could not be decoded in change {number} of {at}"
+    content = json.loads(text)
+    added = [DataFile(**each) for each in content["added"]]
+    return SideChange(content["where"], added, content["removed"])
+
+
+def forgotten(where: str, number: int, newest: int) -> PipelineError:
+    """Return the error that a table's log does not have a change any more."""
+    return PipelineError(
+        f"{where}: its log does not tell any more which rows could not be decoded in change {number} of {newest}"
     )
 
 

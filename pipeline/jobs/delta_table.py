@@ -14,7 +14,7 @@ from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
 from leveret.pipeline.jobs.lake_table import Optimized, Orphan
-from leveret.pipeline.jobs.undecoded import is_undecoded, undecoded_beside
+from leveret.pipeline.jobs.paired_table import DESCRIPTION
 from leveret.pipeline.offsets import Mark, Partition
 
 if TYPE_CHECKING:
@@ -64,10 +64,13 @@ class DeltaLakeTable:
 
     @property
     def is_undecoded(self) -> bool:
-        return is_undecoded(self._table)
+        return self._table.metadata().description == DESCRIPTION
 
     def undecoded(self) -> LakeTable | None:
-        place = undecoded_beside(self._table, self.where)
+        from leveret.pipeline.jobs.delta_paired_table import DeltaPairedTable
+        from leveret.pipeline.jobs.undecoded import undecoded_beside
+
+        place = None if self.is_undecoded else undecoded_beside(DeltaPairedTable(self.where))
         return None if place is None else DeltaLakeTable(place)
 
     def position(self, partition: Partition, incarnation: str) -> int | None:

@@ -13,14 +13,17 @@ Source: Iceberg's table specification, "Snapshots" (`summary`); pyiceberg, `Tabl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+import pyarrow as pa  # type: ignore[import-untyped]
+
 from leveret.durable.store.syncing import sync_file, sync_folder
+from leveret.pipeline.decoding.column_types import Conflict, merged
 from leveret.pipeline.errors import BadOption, PipelineError
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.archive import CATALOGUE
@@ -29,9 +32,9 @@ from leveret.pipeline.jobs.table_positions import TableCheckpoint, query_of
 from leveret.pipeline.offsets import Mark, Marks
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow.fs import FileSystem  # type: ignore[import-untyped]
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -39,11 +42,21 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "leveret"  # in such a catalogue
 NOTED: Final = "leveret-transactions"  # the property of a snapshot: numbers of transactions by name, as JSON
+# The property of a snapshot: what it tells of a change of another table, as JSON.
+CHANGE: Final = "leveret-undecoded"
+COMMENT: Final = "comment"  # the property of a table that says what it is
 # pyiceberg would repeat a commit without a look at what came between.
 RETRIES: Final = "commit.retry.num-retries"
+NAME_MAPPING: Final = "schema.name-mapping.default"
 METRICS: Final = "write.metadata.metrics"
 ATTEMPTS: Final = 20
 BEGUN_MAX: Final = 4  # attempts to begin a catalogue, before the last: it has two tables
+STORED: Final = {  # types, by those of other programs and schemas
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.int8(): pa.int32(),
+    pa.int16(): pa.int32(),
+}
 PARTITIONS: Final = ("day", "hour", "stream", "routing_key")
 
 
@@ -133,6 +146,11 @@ def noted_by(snapshot: Snapshot) -> dict[str, int] | None:
     return numbers
 
 
+def change_told_by(snapshot: Snapshot) -> str | None:
+    """Return what a snapshot tells of a change of the table of undecoded rows; None if it tells of none."""
+    return snapshot.summary.additional_properties.get(CHANGE) if snapshot.summary else None
+
+
 def lineage(table: Table) -> Iterator[Snapshot]:
     """Yield the snapshots that led to the table as it is, the newest first, as far as they are kept."""
     snapshot = table.current_snapshot()
@@ -145,6 +163,26 @@ def lineage(table: Table) -> Iterator[Snapshot]:
 def partitioned_by(table: Table) -> list[str]:
     """Return what a table is partitioned by, as `--partition-by` has it."""
     return [field.name.partition("_of_")[0].removeprefix("by_") for field in table.spec().fields]
+
+
+def columns_of(table: Table) -> pa.Schema:
+    """Return the columns of a table, with the types that archives write."""
+    return stored(table.schema().as_arrow())
+
+
+def stored(columns: pa.Schema) -> pa.Schema:
+    """Return columns as a table has them: Iceberg has no integers of 8 and 16 bits. Each may be null."""
+    return merged(pa.schema([]), pa.schema([(field.name, _stored(field.type)) for field in columns]))
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _stored(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_stored(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), _stored(kind.item_type))
+    return STORED.get(kind, kind)
 
 
 def data_place(table: Table) -> str:
@@ -175,12 +213,34 @@ def sync_snapshot(table: Table) -> None:
         for each in snapshot.manifests(table.io)
         if each.added_snapshot_id == snapshot.snapshot_id
     ]
-    for place in (table.metadata_location, snapshot.manifest_list, *manifests):
+    sync_metadata(table, snapshot.manifest_list, *manifests)
+
+
+def sync_metadata(table: Table, *places: str) -> None:
+    """Have the newest metadata of a table, and further files, on disk, where they are on this machine."""
+    for place in (table.metadata_location, *places):
         file = local_path(place)
         if file is not None:
             with file.open("rb") as opened:
                 sync_file(opened.fileno())
             sync_folder(file.parent)
+
+
+def replace_files(
+    table: Table, removed: Sequence[IcebergFile], added: Sequence[str], properties: Mapping[str, str]
+) -> None:
+    """Make the snapshot in which files, by their places, are in the place of others. Raises what pyiceberg does."""
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+    with table.transaction() as commit:
+        if table.metadata.name_mapping() is None:  # by which readers know the columns of files
+            commit.set_properties({NAME_MAPPING: table.schema().name_mapping.model_dump_json()})
+        with commit.update_snapshot(dict(properties)).overwrite() as replacing:
+            for file in removed:
+                replacing.delete_data_file(file)
+            for place in added:
+                replacing.append_data_file(parquet_file_to_data_file(table.io, table.metadata, place))
+    sync_snapshot(table)
 
 
 def local_path(place: str) -> Path | None:
@@ -192,8 +252,18 @@ def local_path(place: str) -> Path | None:
 class IcebergLog:
     """The log of one table. Not to be shared by threads."""
 
-    def __init__(self, where: str, name: str | None, by: Sequence[str], columns: pa.Schema) -> None:
-        """Open the table, or make it. Raises PipelineError."""
+    def __init__(
+        self,
+        where: str,
+        name: str | None,
+        by: Sequence[str],
+        columns: pa.Schema,
+        widens: bool = False,
+        description: str | None = None,
+    ) -> None:
+        """Open the table, or make it with a description; one that `widens` gets columns that it lacks. Raises
+        PipelineError.
+        """
         if unknown := [each for each in by if each not in PARTITIONS]:
             raise BadOption(
                 f"an Iceberg table cannot be partitioned by {unknown[0]}, only by {', '.join(PARTITIONS)}"
@@ -201,10 +271,14 @@ class IcebergLog:
         self._where = where
         self._by = tuple(by)
         self._columns = columns
+        self._widens = widens
+        self._description = description
         require()
         catalogue, self._identifier = catalogue_of(where, name)
         self._table = self._opened(catalogue)
         self._require_alike()
+        if widens:
+            self._widen()
 
     @property
     def data(self) -> str:
@@ -240,16 +314,20 @@ class IcebergLog:
 
         is_unsure = False  # whether the catalogue did not say what became of a commit
         for _ in range(ATTEMPTS):
-            self._table.refresh()
+            self._refresh()
             noted = self._noted()
             if noted.get(batch.query, -1) >= batch.number:
                 return is_unsure and all(noted.get(name) == number for name, number in batch.noted.items())
             delta.require_new(lambda name: noted.get(name, -1), self._where, batch)  # noqa: B023 - called at once
+            batch = batch.numbered(lambda name: noted.get(name, -1))  # noqa: B023 - called at once
+            told = {NOTED: json.dumps({**noted, **batch.noted})}
+            if batch.change is not None:
+                told[CHANGE] = batch.more[delta.CHANGE]
             try:
                 with self._table.transaction() as commit:
                     commit.add_files(
                         [f"{self.data}/{file.path}" for file in files],
-                        {NOTED: json.dumps({**noted, **batch.noted})},
+                        told,
                         check_duplicate_files=False,  # their names are new
                     )
             except CommitFailedException:
@@ -266,6 +344,43 @@ class IcebergLog:
         raise PipelineError(
             f"{self._where}: batch {batch.number} is not committed: others commit all the time, or the catalogue does"
             " not answer"
+        )
+
+    def widen(self, columns: pa.Schema) -> None:
+        """Have the table have these columns from the next look at it on."""
+        self._columns = columns
+
+    def _refresh(self) -> None:
+        self._table.refresh()
+        if self._widens:
+            self._widen()
+
+    def _widen(self) -> None:
+        """Have the table have the columns that it lacks, in a commit of their own. Raises BadOption if it has some of
+        another type, PipelineError."""
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+        for _ in range(ATTEMPTS):
+            known = columns_of(self._table)
+            try:
+                both = merged(known, stored(self._columns))
+            except Conflict as conflict:
+                raise BadOption(f"{self._where}: {conflict}") from None
+            if both == known:
+                return
+            try:
+                with self._table.update_schema() as change:
+                    change.union_by_name(both)
+            except (CommitFailedException, CommitStateUnknownException):  # perhaps another run was quicker
+                self._table.refresh()
+            except (OSError, ValueError) as error:
+                raise PipelineError(
+                    f"{self._where} does not get the columns that it lacks: {error}"
+                ) from None
+            else:
+                sync_metadata(self._table)
+        raise PipelineError(
+            f"{self._where} does not get the columns that it lacks: others commit all the time"
         )
 
     def _noted(self) -> dict[str, int]:
@@ -291,6 +406,8 @@ class IcebergLog:
 
         bounds = {f"{METRICS}.column.{name}": "full" for name in (*BOUNDED, *self._by)}
         properties = {RETRIES: "0", f"{METRICS}.default": "none", **bounds}  # as files have them
+        if self._description is not None:
+            properties[COMMENT] = self._description
         table = catalogue.create_table_transaction(
             self._identifier, schema=self._columns, location=location, properties=properties
         )
@@ -312,7 +429,7 @@ class IcebergLog:
                 f"{self._where} is partitioned by {','.join(known) or 'none'}, not by {','.join(self._by) or 'none'}"
             )
         theirs, ours = {field.name for field in self._table.schema().fields}, {*self._columns.names}
-        if theirs != ours:
+        if theirs != ours and not self._widens:
             raise BadOption(
                 f"{self._where} has other columns than these messages would have: {', '.join(sorted(theirs ^ ours))}"
             )

@@ -25,9 +25,11 @@ from pyarrow import fs  # isort: skip
 
 from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs import delta, iceberg
-from leveret.pipeline.jobs.archive_columns import COLUMNS, TEXTS
 from leveret.pipeline.jobs.data_files import Layout, key_of
+from leveret.pipeline.jobs.iceberg_paired_table import IcebergPairedTable
 from leveret.pipeline.jobs.lake_table import Optimized, Orphan
+from leveret.pipeline.jobs.paired_table import DESCRIPTION
+from leveret.pipeline.jobs.undecoded import undecoded_beside
 from leveret.pipeline.offsets import Mark, Partition
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Snapshot
 
-KNOWN: Final = {**COLUMNS, "annotations": TEXTS}
+    from leveret.pipeline.jobs.lake_table import LakeTable
+
 FOLDERS: Final = ("data", "metadata")  # in the place of a table; beside them is a catalogue of ours
 HOUR_S: Final = 3600
 OPTIMIZED: Final = "optimized"  # begins the names of files that were joined
@@ -47,10 +50,11 @@ class IcebergLakeTable:
     def __init__(self, where: str, catalogue: str | None) -> None:
         """Open the table. Raises PipelineError if there is none, BadOption."""
         self.where = where
+        self._catalogue = catalogue
         self._table = iceberg.found(where, catalogue)
 
     def schema(self) -> pa.Schema:
-        return self._table.schema().as_arrow()
+        return iceberg.columns_of(self._table)
 
     def files(self) -> list[delta.Committed]:
         """Return the files. Raises PipelineError if other files take rows out of them."""
@@ -106,10 +110,15 @@ class IcebergLakeTable:
 
     @property
     def is_undecoded(self) -> bool:
-        return False
+        return bool(self._table.properties.get(iceberg.COMMENT) == DESCRIPTION)
 
-    def undecoded(self) -> None:
-        """Return nothing: bodies are decoded in Delta tables only."""
+    def undecoded(self) -> LakeTable | None:
+        place = None if self.is_undecoded else undecoded_beside(self._paired)
+        return None if place is None else IcebergLakeTable(place, self._catalogue)
+
+    @property
+    def _paired(self) -> IcebergPairedTable:
+        return IcebergPairedTable(self.where, self._catalogue)
 
     def position(self, partition: Partition, incarnation: str) -> int | None:
         return iceberg.noted_in(self._table).get(delta.position_id(partition, incarnation))
@@ -170,12 +179,7 @@ class IcebergLakeTable:
         return [each for each in found if len(each) > 1]
 
     def _layout(self, file_octets: int) -> Layout:
-        names = self._table.schema().as_arrow().names
-        if unknown := [name for name in names if name not in KNOWN]:
-            raise PipelineError(
-                f"{self.where} has a column {unknown[0]}, which no archive has: it is not optimized here"
-            )
-        columns = pa.schema([(name, KNOWN[name]) for name in names])
+        columns = iceberg.columns_of(self._table)
         by = tuple(iceberg.partitioned_by(self._table))
         place = iceberg.data_place(self._table)
         return Layout(place, by, columns, file_octets, True, iceberg.file_system(self._table))
@@ -193,25 +197,14 @@ class IcebergLakeTable:
         """Make the snapshot in which files take the place of those that were read. Raises PipelineError if one of these
         is not in the table any more."""
         from pyiceberg.exceptions import ValidationException
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
         numbers = {iceberg.NOTED: json.dumps(iceberg.noted_in(self._table))}
         try:
-            with (
-                self._table.transaction() as commit,
-                commit.update_snapshot(numbers).overwrite() as replacing,
-            ):
-                for file in read:
-                    replacing.delete_data_file(file)
-                for place in places:
-                    replacing.append_data_file(
-                        parquet_file_to_data_file(self._table.io, self._table.metadata, place)
-                    )
+            iceberg.replace_files(self._table, read, places, numbers)
         except ValidationException as error:
             raise PipelineError(
                 f"{self.where} is not optimized: another program has rewritten its files: {error}"
             ) from None
-        iceberg.sync_snapshot(self._table)
 
     def _commit(self, change: Callable[[], None]) -> None:
         """Make a change of the newest state of the table, again if an archive was quicker. Raises PipelineError."""
@@ -237,6 +230,7 @@ class IcebergLakeTable:
         # Before the snapshots are read, so that what is committed meanwhile is in one of them.
         files = list(self._found(system, root, until))
         self._table.refresh()
+        self.undecoded()  # has the changes made that a snapshot tells of, before it is forgotten
         old = self._old_snapshots(until)
         if delete and old:
             self._commit(lambda: self._forget(old))

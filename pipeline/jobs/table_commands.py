@@ -14,7 +14,7 @@ from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.errors import BadOption
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs import lag as lags
-from leveret.pipeline.jobs.archive import Target, checkpoint_of
+from leveret.pipeline.jobs.archive import ICEBERG, Target, checkpoint_of
 from leveret.pipeline.jobs.commands import DONE, FAILED, reached, told
 from leveret.pipeline.jobs.dead_letters import columns
 from leveret.pipeline.jobs.lake_table import lake_table
@@ -167,13 +167,16 @@ def clean(options: argparse.Namespace, environ: Environ) -> int:
 @told
 def decode(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.decoding.arguments import decode_options
-    from leveret.pipeline.jobs.archive_run import format_for, require_decodable
+    from leveret.pipeline.jobs.archive_run import format_for, require_decodable, require_writable
     from leveret.pipeline.jobs.decoding import decode_again
 
     how = decode_options(options)
     assert how is not None
-    require_decodable(Target(options.target, format_for(options.target, None)), how)
-    done = decode_again(options.target, how)
+    kind = ICEBERG if options.catalog else format_for(options.target, None)
+    target = Target(options.target, kind, catalogue=options.catalog)
+    require_writable(target)
+    require_decodable(target, how)
+    done = decode_again(target, how)
     print(f"{done.moved:,} rows were moved to {options.target}, {done.left:,} still cannot be decoded")
     return DONE
 

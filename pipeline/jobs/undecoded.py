@@ -11,124 +11,86 @@ whether a body that could not be decoded could be by now, nor whether the broker
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
-from leveret.pipeline.decoding.decode_options import UNDECODED
 from leveret.pipeline.decoding.row_decoder import REASON
 from leveret.pipeline.errors import BadOption, PipelineError
-from leveret.pipeline.jobs import delta
-from leveret.pipeline.jobs.data_files import key_of, object_store
+from leveret.pipeline.jobs.delta import Committed, SideChange, folder_of
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from leveret.pipeline.jobs.data_files import Layout
+    from leveret.pipeline.jobs.paired_table import PairedTable
 
 ROWS_MAX: Final = 1 << 14  # rows that are read at a time
-DESCRIPTION: Final = "Rows of an archive that could not be decoded"  # by which such a table is known
 
 
 class UndecodedTable:
     """The rows of one archive that could not be decoded."""
 
-    def __init__(self, archive: str, where: str, columns: pa.Schema) -> None:
-        """Name the table. `columns` are those of the messages; the reason is behind them."""
+    def __init__(self, archive: PairedTable, table: PairedTable, columns: pa.Schema) -> None:
+        """Name the two tables. `columns` are those of the messages; the reason is behind them."""
         self._archive = archive
-        self.where = where
+        self._table = table
+        self.where = table.where
         self.columns = pa.schema([*columns, pa.field(REASON, pa.string())])
 
     @property
     def shown(self) -> str:
         """The place as changes have it: empty beside the archive, so that both may be moved."""
-        return "" if self.where == self._archive.rstrip("/") + UNDECODED else self.where
+        return "" if self.where == self._archive.beside else self.where
+
+    def located(self, layout: Layout) -> Layout:
+        """Return a layout of its files, where they are."""
+        return self._table.located(layout)
 
     def begin(self) -> None:
         """Have the table be there, with what the archive's commits tell of it. Raises PipelineError."""
-        archive = delta.opened(self._archive)
-        number = 0 if archive is None else delta.changes_in(archive)
-        if archive is not None and number and delta.opened(self.where) is None:
-            self._complete_another(archive, number)
-        table = delta.prepared(self.where, (), self.columns, widens=True, description=DESCRIPTION)
-        if table.transaction_version(delta.CHANGES) is None:  # a new one has nothing of what was before
-            self._change(number, delta.SideChange(self.shown))
+        number = self._archive.changes() or 0
+        if number and self._table.columns() is None:
+            self._complete_another(number)
+        self._table.prepare(self.columns)
+        if self._table.changes() is None:  # a new one has nothing of what was before
+            self._table.make(number, SideChange(self.shown))
         self.complete()
 
-    def _complete_another(self, archive: DeltaTable, number: int) -> None:
+    def _complete_another(self, number: int) -> None:
         """Complete the change of a run that named another table for these rows."""
-        change = delta.change_in(archive, self._archive, number)
+        change = self._archive.change(number)
         if change.where != self.shown:
-            where = change.where or self._archive.rstrip("/") + UNDECODED
-            if delta.opened(where) is not None:
-                UndecodedTable(self._archive, where, self.columns).complete()
+            other = self._archive.other(change.where or self._archive.beside)
+            if other.columns() is not None:
+                UndecodedTable(self._archive, other, self.columns).complete()
 
     def complete(self) -> None:
         """Do what the archive's commits tell of this table, and has not been done. Raises PipelineError."""
-        archive = delta.opened(self._archive)
-        if archive is None:
-            return
-        until = delta.changes_in(archive)
-        at = max(0, delta.changes_in(delta.found(self.where)))
+        until = self._archive.changes() or 0
+        at = self.changes() if until else 0
         for number in range(at + 1, until + 1):
-            change = delta.change_in(archive, self._archive, number)
+            change = self._archive.change(number)
             # A change of another table counts here, too.
-            self._change(number, change if change.where == self.shown else delta.SideChange(self.shown))
+            self._table.make(number, change if change.where == self.shown else SideChange(self.shown))
 
-    def _change(self, number: int, change: delta.SideChange) -> None:
-        """Commit a change unless the table has it. Raises PipelineError."""
-        from deltalake import CommitProperties, Schema, Transaction
-        from deltalake.exceptions import CommitFailedError, DeltaError
-        from deltalake.transaction import AddAction, RemoveAction
+    def changes(self) -> int:
+        """Return how many changes of it have been made. Raises PipelineError."""
+        return self._table.changes() or 0
 
-        table = delta.found(self.where)
-        at = table.transaction_version(delta.CHANGES)
-        if at is not None and at >= number:
-            return
-        there = {each.path for each in delta.committed(table)}
-        if missing := sorted(set(change.removed) - there):
-            raise PipelineError(
-                f"{self.where} was rearranged while rows were taken from it: {missing[0]} is not in it any more"
-            )
-        now_ms = time.time_ns() // 1_000_000
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.octets, dict(file.values), file.written, True, file.stats)
-            for file in change.added
-        ]
-        actions += [RemoveAction(path, True, now_ms) for path in change.removed]
-        noted = CommitProperties(app_transactions=[Transaction(delta.CHANGES, number)])
-        schema = Schema.from_arrow(delta.columns_of(table))
-        try:
-            table.create_write_transaction(actions, "append", schema, None, commit_properties=noted)
-        except CommitFailedError as error:
-            if delta.changes_in(delta.found(self.where)) < number:  # otherwise another run was quicker
-                raise PipelineError(f"{self.where}: change {number} failed: {error}") from None
-        except (DeltaError, OSError) as error:
-            raise PipelineError(f"{self.where}: change {number} failed: {error}") from None
-        delta.sync_log(self.where)
-
-    def files(self) -> list[delta.Committed]:
+    def files(self) -> list[Committed]:
         """Return its files. Raises PipelineError."""
-        return delta.committed(delta.found(self.where))
+        return self._table.files()
 
-    def rows(self, files: Sequence[delta.Committed], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def rows(self, files: Sequence[Committed], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the messages of some files; a column that a file does not have is null. Raises PipelineError."""
         for each in files:
             try:
-                with opened(self.where, each.path) as file:
+                with self._table.opened(each) as file:
                     for batch in parquet.ParquetFile(file).iter_batches(ROWS_MAX):
                         yield aligned(batch, columns)
             except (OSError, pa.ArrowException) as error:
                 raise PipelineError(f"{self.where}/{each.path} cannot be read: {error}") from None
-
-
-def opened(where: str, path: str) -> pa.NativeFile:
-    """Return a file of a table for reading. Raises OSError."""
-    folder = delta.folder_of(where)
-    if folder is not None:
-        return pa.OSFile(str(folder / path), "rb")
-    return object_store(where).open_input_file(f"{key_of(where)}/{path}")
 
 
 def aligned(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
@@ -146,33 +108,29 @@ def require_beside(archive: str, where: str) -> None:
     """Check that the two tables are not one, nor one in the folder of the other, where `clean` would remove it. Raises
     BadOption.
     """
-    one, other = (f"{delta.folder_of(each.rstrip('/')) or each.rstrip('/')}/" for each in (archive, where))
+    one, other = (f"{folder_of(each.rstrip('/')) or each.rstrip('/')}/" for each in (archive, where))
     if one.startswith(other) or other.startswith(one):
         raise BadOption(
             f"rows that cannot be decoded need a table of their own, and neither in the other: --undecoded is {where}"
         )
 
 
-def is_undecoded(table: DeltaTable) -> bool:
-    """Return whether a table is one of rows that could not be decoded, and no archive."""
-    return table.metadata().description == DESCRIPTION
-
-
-def undecoded_beside(table: DeltaTable, where: str) -> str | None:
+def undecoded_beside(archive: PairedTable) -> str | None:
     """Return the place of rows of an archive that could not be decoded, after the changes of it that a run has left
     undone; None if there are none. Raises PipelineError.
     """
-    number = delta.changes_in(table)
-    if not number or is_undecoded(table):
+    number = archive.changes()
+    if not number:
         return None
-    place = beside = where.rstrip("/") + UNDECODED
+    place = archive.beside
     try:
-        place = delta.change_in(table, where, number).where or beside
-    except PipelineError:  # the log keeps its entries for a month
-        if delta.opened(beside) is None:
+        place = archive.change(number).where or place
+    except PipelineError:  # logs do not keep their entries for ever
+        if archive.other(place).columns() is None:
             raise
-    there = delta.opened(place)
-    if there is None:
+    table = archive.other(place)
+    columns = table.columns()
+    if columns is None:
         return None
-    UndecodedTable(where, place, delta.columns_of(there)).complete()
+    UndecodedTable(archive, table, columns).complete()
     return place

@@ -4,9 +4,10 @@
 
 `on` is a run that goes on with what comes, until it is killed; `s3` and `iceberg` are tables of other kinds.
 
-A step is a request to the broker, or a file that is opened for writing, linked or removed. What libraries in C do for
-the other kinds of tables cannot be seen here: there it is a time, in hundredths of a second. The process that reads
-the lines has loaded everything and run nothing; it forks for each run.
+A step is a request to the broker, or a file that is opened for writing, linked or removed; with decoded bodies in an
+Iceberg table also a file or a commit of pyiceberg. What libraries in C do for the other kinds of tables cannot be seen
+here: there it is a time, in hundredths of a second. The process that reads the lines has loaded everything and run
+nothing; it forks for each run.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ OTHERS: Final[Mapping[str, Callable[[str], Mapping[str, str]]]] = {
     "queue": lambda kind: {"subscribe": f"for-{kind}", "readerName": kind},
 }
 S3: Final = "s3"
+STEP: Final = "tests.step"  # an audit event
 HUNDREDTH_S: Final = 0.01
 KILLED, DONE, FAILED = "killed", "done", "failed"
 
@@ -65,7 +67,7 @@ def archive(endpoint: str, folder: Path, source: str, goes_on: bool, kind: str =
         "retrySeconds": "20",
     }
     reading = SOURCES["stream" if source == DECODED else source]
-    reading = reading if kind == DELTA else {**reading, **OTHERS[source](kind)}
+    reading = reading if kind == DELTA or source == DECODED else {**reading, **OTHERS[source](kind)}
     options = read_options({**given, **reading}, Use.STREAM)
     with begun(options, folder, source, kind) as run:
         run.agree()
@@ -78,16 +80,21 @@ def archive(endpoint: str, folder: Path, source: str, goes_on: bool, kind: str =
 
 def begun(options: Options, folder: Path, source: str, kind: str) -> AbstractContextManager[LocalArchive]:
     if kind == ICEBERG:
-        where = str(iceberg_of(folder, source))
-        return iceberg_archive(options, Target(where, ICEBERG, BY[:1]), list(options.subscribe or ()))
+        target = Target(str(iceberg_of(folder, source)), ICEBERG, BY[:1])
+        how = decoding_of(target, options, by_schema(folder)) if source == DECODED else None
+        return iceberg_archive(options, target, list(options.subscribe or ()), decoding=how)
     if kind == S3:
         layout = Layout(s3_of(source), BY, columns(options, BY))
         return local_archive(options, layout, TableCheckpoint(s3_of(source), list(options.subscribe or ())))
     where, checkpoint = str(table_of(folder, source)), QueryCheckpoint(folder / f"{source}-lake.checkpoint")
     if source == DECODED:
-        decoding = decoding_of(Target(where, by=BY), options, DecodeOptions("json", str(folder / "schema")))
+        decoding = decoding_of(Target(where, by=BY), options, by_schema(folder))
         return local_archive(options, decoding.layout, checkpoint, decoding=decoding)
     return local_archive(options, Layout(where, BY, columns(options, BY)), checkpoint)
+
+
+def by_schema(folder: Path) -> DecodeOptions:
+    return DecodeOptions("json", str(folder / "schema"))
 
 
 def iceberg_of(folder: Path, source: str) -> Path:
@@ -123,8 +130,32 @@ def die_at(step: int, folder: Path) -> None:
     sys.addaudithook(on_event)
 
 
+def load_iceberg() -> None:
+    """Have runs begin with pyiceberg loaded, which takes a second."""
+    import pyiceberg.catalog.sql
+    import pyiceberg.io.pyarrow
+    import pyiceberg.table  # noqa: F401
+
+
+def tell_of_iceberg() -> None:
+    """Have the files and commits of pyiceberg be steps; behind a commit is a file of the next one, or a request."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.io.pyarrow import PyArrowFile
+
+    for owner, name in ((SqlCatalog, "commit_table"), (PyArrowFile, "create")):
+        setattr(owner, name, in_steps(getattr(owner, name)))
+
+
+def in_steps(known: Callable[..., object]) -> Callable[..., object]:
+    def called(*given: object, **named: object) -> object:
+        sys.audit(STEP)
+        return known(*given, **named)
+
+    return called
+
+
 def is_step(event: str, arguments: tuple[object, ...], folder: str) -> bool:
-    if event == "http.client.send":
+    if event in ("http.client.send", STEP):
         return True
     if event in ("os.link", "os.remove"):
         return str(arguments[0]).startswith(folder)
@@ -139,9 +170,13 @@ def main() -> None:
     for line in sys.stdin:
         source, step, *how = line.split()
         kind = next((each for each in how if each != ON), DELTA)
+        if kind == ICEBERG:
+            load_iceberg()
         child = os.fork()
         if not child:
-            if kind == DELTA:
+            if source == DECODED and kind == ICEBERG:
+                tell_of_iceberg()
+            if kind == DELTA or source == DECODED:
                 die_at(int(step), folder)
             elif int(step):
                 die_after(int(step) * HUNDREDTH_S)

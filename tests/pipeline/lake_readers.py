@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import polars
     from pyiceberg.table import Table
 
 Bodies = list[int]
@@ -25,6 +26,10 @@ def by_duckdb(where: Path) -> Bodies:
 
 
 def _by_duckdb(query: str, where: str, *extensions: str) -> Bodies:
+    return [int(row[0]) for row in rows_by_duckdb(query, where, *extensions)]
+
+
+def rows_by_duckdb(query: str, where: str, *extensions: str) -> list[tuple[Any, ...]]:
     """Return what DuckDB finds, with extensions of packages of their own, as it would load them from the net."""
     import duckdb
 
@@ -33,8 +38,7 @@ def _by_duckdb(query: str, where: str, *extensions: str) -> Bodies:
             package = import_module(f"duckdb_extension_{name}")
             file = next(Path(str(package.__file__)).parent.rglob(f"{name}.duckdb_extension"))
             connection.execute(f"load '{file}'")
-        rows = connection.execute(query, [where]).fetchall()
-    return [int(row[0]) for row in rows]
+        return connection.execute(query, [where]).fetchall()
 
 
 def by_pyarrow(where: Path) -> Bodies:
@@ -66,7 +70,7 @@ def loaded(where: Path) -> Table:
     from pyiceberg.catalog import load_catalog
 
     settings = {"type": "sql", "uri": f"sqlite:///{where / 'catalog.db'}", "warehouse": f"file://{where}"}
-    return load_catalog("leveret", **settings).load_table(f"leveret.{where.name}")
+    return load_catalog("leveret", **settings).load_table(("leveret", where.name.replace(".", "_")))
 
 
 def iceberg_by_pyiceberg(where: Path) -> Bodies:
@@ -76,11 +80,16 @@ def iceberg_by_pyiceberg(where: Path) -> Bodies:
 
 
 def iceberg_by_polars(where: Path) -> Bodies:
+    rows = scanned(where).select("body").collect()
+    return [int(body) for body in rows["body"].to_list()]
+
+
+def scanned(where: Path) -> polars.LazyFrame:
+    """Return the table as polars has it."""
     import polars
 
     os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"  # without a package of its own, of which it would warn
-    rows = polars.scan_iceberg(loaded(where)).select("body").collect()
-    return [int(body) for body in rows["body"].to_list()]
+    return polars.scan_iceberg(loaded(where))
 
 
 def iceberg_by_duckdb(where: Path) -> Bodies:

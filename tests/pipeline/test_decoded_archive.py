@@ -8,22 +8,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leveret.pipeline.errors import BadOption, PipelineError, Unreachable
-from leveret.pipeline.jobs import delta
-from leveret.pipeline.jobs.archive import Target
-from leveret.pipeline.jobs.archive_local import LocalArchive, local_archive
+from leveret.pipeline.jobs.archive import DELTA, ICEBERG, Target
+from leveret.pipeline.jobs.archive_local import LocalArchive, iceberg_archive, local_archive
 from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, TableCheckpoint
 from leveret.pipeline.options import Use, read_options
+from tests.harness.seldom import spark_killed
 from tests.interop.conftest import need_module
 from tests.pipeline import archiver, bulk
 from tests.pipeline.bulk import FakeBroker, message
@@ -37,10 +38,11 @@ need_module("pyarrow")
 from leveret.pipeline.decoding.decode_options import DecodeOptions  # noqa: E402
 from leveret.pipeline.decoding.registry import RegistryEndpoint  # noqa: E402
 from leveret.pipeline.jobs.decoding import DecodedAgain, Decoding, decode_again, decoding_of  # noqa: E402
+from leveret.pipeline.jobs.paired_table import paired_table  # noqa: E402
 from leveret.pipeline.jobs.undecoded import UndecodedTable  # noqa: E402
 from tests.pipeline.decoding.registry_server import FakeRegistry, serving  # noqa: E402
 from tests.pipeline.decoding.samples import avro_body, record  # noqa: E402
-from tests.pipeline.lake_readers import READERS  # noqa: E402
+from tests.pipeline.lake_readers import ICEBERG_READERS, READERS, loaded, rows_by_duckdb, scanned  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,12 +55,13 @@ class Cut(Exception):  # noqa: N818
 class DecodedLake:
     """An archive with decoded columns, the table beside it, and a broker."""
 
-    def __init__(self, broker: FakeBroker, folder: Path, schema: str = "n bigint") -> None:
+    def __init__(self, broker: FakeBroker, folder: Path, kind: str = DELTA) -> None:
         self.broker = broker
+        self.kind = kind
         self.where = folder / "lake"
         self.checkpoint = folder / "lake.checkpoint"
         self.file = folder / "schema"
-        self.file.write_text(schema)
+        self.file.write_text("n bigint")
         self.decode = DecodeOptions("json", str(self.file))
         self.lines: list[str] = []
 
@@ -71,7 +74,12 @@ class DecodedLake:
     ) -> Iterator[LocalArchive]:
         said = {"endpoints": self.broker.url, "subscribe": "orders", "startingOffsets": "earliest", **given}
         options = read_options(said, Use.STREAM)
-        decoding = decoding_of(Target(str(self.where), by=by), options, self.decode)
+        target = attrs.evolve(self.target, by=by)
+        decoding = decoding_of(target, options, self.decode)
+        if self.kind == ICEBERG:
+            with iceberg_archive(options, target, ["orders"], time.time, decoding) as run:
+                yield run
+            return
         kept = checkpoint or QueryCheckpoint(self.checkpoint)
         with local_archive(options, decoding.layout, kept, time.time, decoding) as run:
             run.agree()
@@ -81,26 +89,47 @@ class DecodedLake:
         with self.run(checkpoint, **given) as run:
             assert run.run(Report("archive", self.lines.append), Stop())
 
+    @property
+    def target(self) -> Target:
+        return Target(str(self.where), self.kind)
+
+    @property
+    def beside(self) -> str:
+        """The table of rows that cannot be decoded."""
+        return self.decode.undecoded or f"{self.where}.undecoded"
+
+    @property
+    def is_there(self) -> bool:
+        return paired_table(self.target).columns() is not None
+
     def again(self) -> DecodedAgain:
-        return decode_again(str(self.where), self.decode)
+        return decode_again(self.target, self.decode)
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
-        found = polars.read_delta(str(self.where)).sort("offset")
+        found = self.read(str(self.where)).sort("offset")
         return list(found.select(columns).rows())
 
     def undecoded(self, *columns: str) -> list[tuple[Any, ...]]:
-        found = polars.read_delta(self.decode.undecoded_of(str(self.where))).sort("offset")
+        found = self.read(self.beside).sort("offset")
         return list(found.select(columns or ("offset",)).rows())
+
+    def read(self, where: str) -> polars.DataFrame:
+        """Return a table as a program reads it that knows nothing of us."""
+        if self.kind == DELTA:
+            return polars.read_delta(where)
+        return polars.from_arrow(loaded(Path(where)).scan().to_arrow())
 
     def offsets(self) -> list[int]:
         """Return the offsets that are in either table."""
         return sorted(each for (each,) in [*self.rows("offset"), *self.undecoded("offset")])
 
 
-@pytest.fixture
-def lake(broker: FakeBroker, tmp_path: Path) -> DecodedLake:
+@pytest.fixture(params=[DELTA, ICEBERG])
+def lake(broker: FakeBroker, tmp_path: Path, request: pytest.FixtureRequest) -> DecodedLake:
+    if request.param == ICEBERG:
+        need_module("pyiceberg")
     broker.stream("orders")
-    return DecodedLake(broker, tmp_path)
+    return DecodedLake(broker, tmp_path, request.param)
 
 
 def test_bodies_become_columns_and_those_that_cannot_go_beside(lake: DecodedLake):
@@ -132,14 +161,15 @@ def test_a_table_need_not_have_the_bodies(lake: DecodedLake, tmp_path: Path):
     lake.publish(b'{"n": 1}', b"?")
     lake.once()
     assert lake.rows("order_n") == [(1,)]
-    assert not {"body", "raw_body", "body_json"} & set(polars.read_delta(str(lake.where)).columns)
+    assert not {"body", "raw_body", "body_json"} & set(lake.read(str(lake.where)).columns)
     assert lake.undecoded("body") == [(b"?",)]
 
 
 def test_columns_that_were_chosen_are_those_of_the_table(lake: DecodedLake):
     lake.publish(b'{"n": 1}', b"?")
     lake.once(columns="offset,timestamp")
-    assert set(polars.read_delta(str(lake.where)).columns) == {"offset", "timestamp", "n", "day"}
+    made = {"day"} if lake.kind == DELTA else set()  # a transform of another column, in Iceberg
+    assert set(lake.read(str(lake.where)).columns) == {"offset", "timestamp", "n", *made}
     assert lake.undecoded("stream", "partition", "offset", "body") == [("orders", 0, 1, b"?")]
 
 
@@ -161,7 +191,8 @@ def test_a_new_field_adds_a_column_that_is_null_in_older_rows(lake: DecodedLake)
         (3, None, {"city": None, "zip": 5}),
     ]
     assert sorted(READERS) == ["DuckDB", "pandas", "polars", "pyarrow"]
-    for name, column in DECODED.items():
+    assert sorted(ICEBERG_READERS) == ["DuckDB", "pandas", "polars", "pyiceberg"]
+    for name, column in DECODED[lake.kind].items():
         assert sorted(column(lake.where), key=str) == [1, 2, 3], name
 
 
@@ -190,14 +221,8 @@ def test_spark_reads_columns_that_came_later(lake: DecodedLake, spark: SparkSess
 
 
 def n_by_duckdb(where: Path) -> list[int]:
-    import duckdb
-    import duckdb_extension_delta
-
-    extension = next(Path(str(duckdb_extension_delta.__file__)).parent.rglob("delta.duckdb_extension"))
-    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
-        connection.execute(f"load '{extension}'")
-        rows = connection.execute('select n, m, "to".zip from delta_scan(?)', [str(where)]).fetchall()
-    return [int(row[0]) for row in rows]
+    query = 'select n, m, "to".zip from delta_scan(?)'
+    return [int(row[0]) for row in rows_by_duckdb(query, str(where), "delta")]
 
 
 def n_by_pyarrow(where: Path) -> list[int]:
@@ -207,7 +232,20 @@ def n_by_pyarrow(where: Path) -> list[int]:
     return found
 
 
-DECODED: dict[str, Callable[[Path], list[int]]] = {"DuckDB": n_by_duckdb, "pyarrow": n_by_pyarrow}
+def n_by_duckdb_of_iceberg(where: Path) -> list[int]:
+    query, place = 'select n, m, "to".zip from iceberg_scan(?)', loaded(where).metadata_location
+    return [int(row[0]) for row in rows_by_duckdb(query, place, "avro", "iceberg")]
+
+
+def n_by_polars_of_iceberg(where: Path) -> list[int]:
+    found = scanned(where).select("n", "m", "to").collect()
+    return [int(each) for each in found["n"].to_list()]
+
+
+DECODED: dict[str, dict[str, Callable[[Path], list[int]]]] = {
+    DELTA: {"DuckDB": n_by_duckdb, "pyarrow": n_by_pyarrow},
+    ICEBERG: {"DuckDB": n_by_duckdb_of_iceberg, "polars": n_by_polars_of_iceberg},
+}
 
 
 def test_an_archive_without_decoded_columns_gets_them(lake: DecodedLake):
@@ -216,14 +254,18 @@ def test_an_archive_without_decoded_columns_gets_them(lake: DecodedLake):
     lake.publish(b'{"n": 1}')
     said = {"endpoints": lake.broker.url, "subscribe": "orders", "startingOffsets": "earliest"}
     options = read_options(said, Use.STREAM)
-    layout = layout_of(Target(str(lake.where)), options)
-    with local_archive(options, layout, QueryCheckpoint(lake.checkpoint)) as run:
+
+    def without() -> AbstractContextManager[LocalArchive]:
+        if lake.kind == ICEBERG:
+            return iceberg_archive(options, lake.target, ["orders"])
+        return local_archive(options, layout_of(lake.target, options), QueryCheckpoint(lake.checkpoint))
+
+    with without() as run:
         run.run(Report("archive", lake.lines.append), Stop())
     lake.publish(b'{"n": 2}')
     lake.once()
     assert lake.rows("offset", "n") == [(0, None), (1, 2)]
-    without = local_archive(options, layout, QueryCheckpoint(lake.checkpoint))
-    with without as run, pytest.raises(BadOption, match="other columns than these messages"):
+    with pytest.raises(BadOption, match="other columns than these messages"), without() as run:
         run.agree()  # and adds no rows with nulls
 
 
@@ -233,7 +275,7 @@ def test_an_archive_without_decoded_columns_gets_them(lake: DecodedLake):
         ("n string", "the column n is string in the schema, and bigint in the table"),
         ("N bigint", "the columns n and N differ"),
         ("offset bigint", "the column offset is one of the message itself"),
-        ("day bigint", "the column day is one of the message itself"),
+        ("body string", "the column body is one of the message itself"),
     ],
 )
 def test_a_schema_that_does_not_fit_the_table_is_refused(lake: DecodedLake, schema: str, why: str):
@@ -252,7 +294,7 @@ def test_two_runs_whose_schemas_add_columns_do_not_hinder_each_other(lake: Decod
         lake.file.write_text("n bigint, m string")
         lake.once(QueryCheckpoint(tmp_path / "another"))  # where the lock does not reach
         lake.publish(b'{"n": 3, "m": "y"}', b"?")
-        with pytest.raises(PipelineError, match="another run has added them"):
+        with pytest.raises(PipelineError, match="another run has added"):
             run.run(Report("archive", lake.lines.append), Stop())
     lake.once()
     assert lake.rows("offset", "n", "m") == [(0, 1, None), (1, 2, "x"), (3, 3, "y")]
@@ -317,7 +359,7 @@ def test_a_table_of_undecodable_rows_may_be_deleted(lake: DecodedLake):
 
     lake.publish(b"?")
     lake.once()
-    shutil.rmtree(lake.decode.undecoded_of(str(lake.where)))
+    shutil.rmtree(lake.beside)
     lake.publish(b"?", b'{"n": 1}')
     lake.once()
     assert lake.undecoded() == [(1,)]
@@ -330,7 +372,10 @@ def test_the_two_tables_are_not_one(lake: DecodedLake):
 
 
 @pytest.mark.timeout(600)
-def test_a_process_that_is_killed_at_any_step_repeats_and_loses_nothing(broker: FakeBroker, tmp_path: Path):
+@pytest.mark.parametrize("kind", [DELTA, pytest.param(ICEBERG, marks=spark_killed)])
+def test_a_process_that_is_killed_at_any_step_repeats_and_loses_nothing(
+    broker: FakeBroker, tmp_path: Path, kind: str
+):
     stream = broker.stream("lake-events")
     command = [sys.executable, "-m", "tests.pipeline.archiver", broker.url, str(tmp_path)]
     (tmp_path / "schema").write_text("n bigint")
@@ -338,7 +383,7 @@ def test_a_process_that_is_killed_at_any_step_repeats_and_loses_nothing(broker: 
     with subprocess.Popen(command, cwd=ROOT, **pipes) as process:  # type: ignore[call-overload]
 
         def run(step: int) -> str:
-            process.stdin.write(f"decoded {step}\n")
+            process.stdin.write(f"decoded {step} {kind}\n")
             process.stdin.flush()
             return str(process.stdout.readline().strip())
 
@@ -346,16 +391,20 @@ def test_a_process_that_is_killed_at_any_step_repeats_and_loses_nothing(broker: 
         while True:
             stream.publish(*(message(body) for body in (b'{"n": 1}', b"?", b'{"m": "x"}', b'{"n": "x"}')))
             (tmp_path / "schema").write_text(f"n bigint, m{step} string")  # a column more in each run
-            if run(step) == archiver.DONE:
+            outcome = run(step)
+            if outcome == archiver.DONE:
                 break
+            assert outcome == archiver.KILLED
             killed_at += 1
             step += 1
         process.stdin.close()
     assert killed_at > 15
-    where = str(archiver.table_of(tmp_path, archiver.DECODED))
-    tables = [polars.read_delta(each)["offset"].to_list() for each in (where, f"{where}.undecoded")]
-    assert sorted(tables[0]) == [each for each in range(stream.next) if each % 4 in (0, 2)]
-    assert sorted(tables[1]) == [each for each in range(stream.next) if each % 4 in (1, 3)]
+    lake = DecodedLake(broker, tmp_path, kind)
+    place = archiver.iceberg_of if kind == ICEBERG else archiver.table_of
+    lake.where = place(tmp_path, archiver.DECODED)
+    offsets = [*range(stream.next)]
+    assert lake.rows("offset") == [(each,) for each in offsets if each % 4 in (0, 2)]
+    assert lake.undecoded("offset") == [(each,) for each in offsets if each % 4 in (1, 3)]
 
 
 # Back after a fix.
@@ -450,8 +499,8 @@ def test_an_archive_without_undecodable_rows_has_nothing_to_do_again(lake: Decod
     lake.publish(b'{"n": 1}')
     lake.once()
     assert lake.again() == DecodedAgain(0, 0)
-    with pytest.raises(PipelineError, match="is no Delta table"):
-        decode_again(f"{lake.where}-not", lake.decode)
+    with pytest.raises(PipelineError, match=f"is no {lake.kind.title()} table"):
+        decode_again(attrs.evolve(lake.target, where=f"{lake.where}-not"), lake.decode)
 
 
 # Schemas of a registry.
@@ -518,14 +567,15 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.parametrize("kind", [DELTA, pytest.param(ICEBERG, marks=spark_killed)])
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(STEPS)
+@given(steps=STEPS)
 def test_each_message_is_in_one_table_whatever_happens(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]
+    tmp_path_factory: pytest.TempPathFactory, kind: str, steps: list[tuple[str, Any]]
 ):
     with bulk.serving(FakeBroker()) as broker:
         broker.stream("orders")
-        lake = DecodedLake(broker, tmp_path_factory.mktemp("lake"))
+        lake = DecodedLake(broker, tmp_path_factory.mktemp("lake"), kind)
         published: list[bytes] = []
         archived = 0
         for step, value in [*steps, ("archive", "n bigint, m string")]:
@@ -537,7 +587,7 @@ def test_each_message_is_in_one_table_whatever_happens(
             if step == "archive":
                 lake.once()
             elif step == "again":
-                if delta.opened(str(lake.where)) is not None:
+                if lake.is_there:
                     lake.again()
                 continue
             elif archived == len(published):

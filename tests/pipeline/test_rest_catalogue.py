@@ -11,7 +11,7 @@ import pytest
 from leveret.pipeline.jobs.lake_table import lake_table
 from leveret.server.cli import main
 from tests.interop.conftest import need_module
-from tests.pipeline.bulk import FakeBroker
+from tests.pipeline.bulk import FakeBroker, message
 
 need_module("pyiceberg")
 
@@ -36,8 +36,8 @@ def run(*words: str) -> int:
     return main(["pipeline", *words, "--catalog", "lakehouse"], {})
 
 
-def offsets() -> list[int]:
-    found = lake_table("shop.orders", "lakehouse").batches(["offset"])
+def offsets(name: str = "shop.orders") -> list[int]:
+    found = lake_table(name, "lakehouse").batches(["offset"])
     return sorted(offset for batch in found for offset in batch.column("offset").to_pylist())
 
 
@@ -77,6 +77,37 @@ def test_a_commit_whose_answer_is_lost_is_not_made_again(
     said = capsys.readouterr().err
     assert (code, "Traceback" in said) == (0, False)
     assert offsets() == [*range(100)]
+
+
+def test_decoded_bodies_are_in_one_of_two_tables_of_a_catalogue(
+    catalogue: Catalogue, broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = tmp_path / "order.ddl"
+    schema.write_text("n tinyint, on array<struct<day: date>>")
+    stream, how = broker.stream("orders"), ("--decode", "json", "--schema", str(schema))
+    archive = ("archive", "orders", "shop.orders", "--batch", "2", "--endpoint", broker.url, *how)
+    stream.publish(message(b'{"n": 1}'), message(b"?"), message(b'{"on": [{"day": "2026-11-30"}]}'))
+    assert run(*archive) == 0
+    schema.write_text("n tinyint, m string")
+    stream.publish(message(b'{"n": 400}'), message(b'{"n": "x", "m": "y"}'))
+    catalogue.lost = 1  # the answer to a new column
+    assert run(*archive) == 0
+    stream.publish(message(b"??"))
+    catalogue.lost = 1  # to a commit of the archive
+    assert run(*archive) == 0
+    assert (offsets(), offsets("shop.orders_undecoded")) == ([0, 2], [1, 3, 4, 5])
+    schema.write_text("m string")
+    assert run("decode", "shop.orders", *how) == 0
+    assert (offsets(), offsets("shop.orders_undecoded")) == ([0, 2, 3, 4], [1, 5])
+    capsys.readouterr()
+    assert run("check", "shop.orders", "--offline") == 0
+    assert "6 rows, each message once" in capsys.readouterr().out
+    assert run("optimize", "shop.orders") == 0
+    assert run("clean", "shop.orders", "--older-than", "0h", "--delete") == 0
+    assert run("clean", "shop.orders_undecoded") == 2
+    assert (offsets(), offsets("shop.orders_undecoded")) == ([0, 2, 3, 4], [1, 5])
+    for name in ("shop.orders", "shop.orders_undecoded"):
+        assert len(lake_table(name, "lakehouse").files()) >= 1
 
 
 def test_a_catalogue_that_does_not_let_in_is_a_line_without_the_token(

@@ -142,8 +142,6 @@ def test_settings_of_decoding_reach_the_process(works: Works) -> None:
 def test_settings_of_decoding_that_make_no_sense_are_refused(works: Works) -> None:
     for settings, why in (
         ({"decode": "json"}, "either `schema` or `registry`"),
-        ({"decode": "json", "schema": "/s", "format": "iceberg"}, "a table of format `delta`"),
-        ({"decode": "json", "schema": "/s", "catalog": "lakehouse"}, "a table of format `delta`"),
         ({"decode": "json", "schema": "/s", "registry": "https://r"}, "either `schema` or `registry`"),
         ({"schema": "/s"}, "a format, with `schema` or `registry`"),
         ({"decode": "avro", "registry": "https://u:sesame@r"}, "a URL without one"),
