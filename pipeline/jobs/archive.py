@@ -18,12 +18,14 @@ import attrs
 from leveret.pipeline.errors import BadOption, PipelineError
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.delta import folder_of
+from leveret.pipeline.jobs.run import WrittenRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from leveret.pipeline.decoding.decode_options import DecodeOptions
     from leveret.pipeline.jobs.data_files import Layout
 
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
@@ -165,21 +167,28 @@ def archive_messages(
     target: Target,
     checkpoint: str | None = None,
     every: str | None = None,
+    decode: DecodeOptions | None = None,
 ) -> tuple[StreamingQuery, Committer]:
-    """Start a query that adds messages to a Delta table; `options` are those of `format("amqp")`.
+    """Start a query that adds messages to a Delta table; `options` are those of `format("amqp")`, and `decode` says how
+    their bodies are decoded.
 
     Returns the query, and what has committed its micro-batches. Raises PipelineError.
     """
     from leveret.pipeline.jobs.archive_run import layout_of
     from leveret.pipeline.jobs.archive_source import NAME, ArchiveSource, reading
+    from leveret.pipeline.jobs.decoded_committer import DecodedCommitter
     from leveret.pipeline.options import Use, read_options
 
     delta.require()
-    layout = layout_of(target, read_options(options, Use.STREAM))
+    given = read_options(options, Use.STREAM)
     spark.dataSource.register(ArchiveSource)
-    committer = Committer(layout)
-    rows = spark.readStream.format(NAME).options(**reading(options, layout)).load()
-    writing = rows.writeStream.foreachBatch(committer)
+    if decode is None:
+        layout = layout_of(target, given)
+        committer, said = Committer(layout), reading(options, layout)
+    else:
+        committer = DecodedCommitter(target, given, decode)
+        said = reading(options, committer.task.layout, committer.task)
+    writing = spark.readStream.format(NAME).options(**said).load().writeStream.foreachBatch(committer)
     writing = writing.option("checkpointLocation", checkpoint or checkpoint_of(target.where))
     triggered = writing.trigger(processingTime=every) if every else writing.trigger(availableNow=True)
     return triggered.start(), committer
@@ -189,22 +198,25 @@ class Committer:
     """A function for `foreachBatch` that commits the files of a micro-batch unless it is in the table."""
 
     def __init__(self, layout: Layout) -> None:
-        from leveret.pipeline.jobs.data_files import table_schema
-
-        self.rows: dict[int, int] = {}  # of the micro-batches that were committed here
+        self.written: dict[int, WrittenRows] = {}  # by the numbers of micro-batches that were committed here
         self._layout = layout
-        self._columns = table_schema(layout.columns, layout.by)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
+        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query, "called outside a query"
+        if not delta.is_there(self._layout.where, query, batch):
+            added = self._commit(query, batch, [row.done for row in rows.collect()])
+            if added is not None:
+                self.written[batch] = added
+
+    def _commit(self, query: str, batch: int, done: Sequence[str]) -> WrittenRows | None:
+        """Commit what tasks have done, and return the rows; None if another driver has committed the micro-batch."""
         from leveret.pipeline.jobs.archive_local import read_by
         from leveret.pipeline.jobs.archive_source import done_in
 
-        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        assert query, "called outside a query"
         layout = self._layout
-        if delta.is_there(layout.where, query, batch):
-            return
-        ranges, files = done_in(row.done for row in rows.collect())
+        ranges, files = done_in(done)
         reads = delta.CommittedBatch(query, batch, read_by(ranges))
-        if delta.append(layout.where, layout.by, self._columns, files, reads):
-            self.rows[batch] = sum(file.rows for file in files)
+        if not delta.append(layout.where, layout.by, layout.in_table, files, reads):
+            return None
+        return WrittenRows(sum(file.rows for file in files))

@@ -80,16 +80,12 @@ def why_not_here(
     engine: Engine,
     master: str,
     settings: Sequence[object],
-    decodes: bool = False,
 ) -> str | None:
     """Return why Spark has to do it; None if this process may. Raises BadOption if one was asked for that cannot."""
-    wants_spark = engine is Engine.SPARK or master != LOCAL_MASTER or settings
     if target.format == ICEBERG:
-        if wants_spark:
+        if engine is Engine.SPARK or master != LOCAL_MASTER or settings:
             raise BadOption("an Iceberg table is written by this process, without Spark")
         return None
-    if decodes and wants_spark:
-        raise BadOption("bodies are decoded by this process, without Spark: see docs/pipeline.md")
     reason = _why_not_here(target, checkpoint, engine, master, settings)
     if reason is not None and checkpoint is None:
         raise BadOption(

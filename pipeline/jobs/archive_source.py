@@ -21,24 +21,31 @@ from leveret.pipeline.arrow import Batch
 from leveret.pipeline.jobs.archive_columns import columns
 from leveret.pipeline.jobs.archive_local import write
 from leveret.pipeline.jobs.data_files import DataFile, Layout
+from leveret.pipeline.jobs.decoding import DecodedFiles
+from leveret.pipeline.jobs.decoding_task import DecodingTask, heard, task_in, told
 from leveret.pipeline.offsets import Range
 from leveret.pipeline.options import Options, Use, read_options
 from leveret.pipeline.source import AmqpSource, ReadTask, StreamReader
 
 NAME: Final = "leveret_archive"
 WHERE, BY, FILE_OCTETS = "archive.where", "archive.by", "archive.file_octets"
+DECODE = "archive.decode"  # how bodies are decoded; absent: they are not
 DONE: Final = "done"  # the only column: what a task has read and written, as JSON
 
 
-def reading(options: Mapping[str, str], layout: Layout) -> dict[str, str]:
+def reading(
+    options: Mapping[str, str], layout: Layout, decoding: DecodingTask | None = None
+) -> dict[str, str]:
     """Return the options of this source; `options` are those of `format("amqp")`."""
     given = {name: value for name, value in options.items() if name.lower() != "columns"}
+    columns = layout.columns if decoding is None else decoding.read
     return {
         **given,
-        "columns": ",".join(layout.columns.names),
+        "columns": ",".join(columns.names),
         WHERE: layout.where,
         BY: json.dumps(layout.by),
         FILE_OCTETS: str(layout.file_octets),
+        **({} if decoding is None else {DECODE: decoding.as_text()}),
     }
 
 
@@ -55,33 +62,40 @@ class ArchiveSource(AmqpSource):
     def streamReader(self, schema: StructType) -> ArchiveReader:
         fields = {name.lower(): value for name, value in self.options.items()}
         where, by, size = fields.pop(WHERE), tuple(json.loads(fields.pop(BY))), int(fields.pop(FILE_OCTETS))
+        decode = fields.pop(DECODE, None)
         options = read_options(fields, Use.STREAM)
+        if decode is not None:
+            return ArchiveReader(options, schema, task_in(decode, where, by, size))
         return ArchiveReader(options, schema, Layout(where, by, columns(options, by), size))
 
 
 class ArchiveReader(StreamReader):
     """Plans as `format("amqp")` does; its tasks write data files."""
 
-    def __init__(self, options: Options, schema: StructType, layout: Layout) -> None:
+    def __init__(self, options: Options, schema: StructType, layout: Layout | DecodingTask) -> None:
         super().__init__(options, schema)
         self._layout = layout
 
-    def __getstate__(self) -> tuple[Options, StructType, Layout]:  # type: ignore[override]
+    def __getstate__(self) -> tuple[Options, StructType, Layout | DecodingTask]:  # type: ignore[override]
         return self._options, self._schema, self._layout
 
-    def __setstate__(self, state: tuple[Options, StructType, Layout]) -> None:  # type: ignore[override]
+    def __setstate__(self, state: tuple[Options, StructType, Layout | DecodingTask]) -> None:  # type: ignore[override]
         self.__init__(*state)  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[Batch]:
         assert isinstance(partition, ReadTask)
         if partition.asked is not None:
             wanted = partition.asked
-            yield row_about(wanted, write(self._options, self._layout, wanted))
+            if isinstance(self._layout, DecodingTask):
+                yield row_about(wanted, told(self._layout.write(self._options, wanted)))
+                return
+            files = write(self._options, self._layout, wanted)
+            yield row_about(wanted, {"files": [attrs.asdict(each) for each in files]})
 
 
-def row_about(wanted: Range, files: list[DataFile]) -> Batch:
+def row_about(wanted: Range, files: Mapping[str, object]) -> Batch:
     """Return a row about what a task has read and written, in an executor."""
-    done = {"range": attrs.asdict(wanted), "files": [attrs.asdict(each) for each in files]}
+    done = {"range": attrs.asdict(wanted), **files}
     batch: Batch = pa.RecordBatch.from_pydict({DONE: [json.dumps(done)]})
     return batch
 
@@ -91,3 +105,9 @@ def done_in(rows: Iterable[str]) -> tuple[list[Range], list[DataFile]]:
     done = [json.loads(each) for each in rows]
     ranges = [Range(**each["range"]) for each in done]
     return ranges, [DataFile(**file) for each in done for file in each["files"]]
+
+
+def decoded_in(rows: Iterable[str]) -> list[tuple[Range, DecodedFiles]]:
+    """Return what each task of a micro-batch has read, decoded and written, in the driver."""
+    done = map(json.loads, rows)
+    return [(Range(**each["range"]), heard(each)) for each in done]

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from leveret.pipeline.jobs.archive_local import LocalArchive
     from leveret.pipeline.jobs.archive_run import Engine
     from leveret.pipeline.jobs.lake_table import LakeTable
+    from leveret.pipeline.jobs.run import WrittenRows
 
 DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NOT_LET_IN: Final = "does not let"
@@ -170,7 +171,7 @@ def archive(options: argparse.Namespace, environ: Environ) -> int:
             f" `leveret pipeline convert {target.where}` makes it a Delta table"
         )
     engine = runs.Engine(options.engine)
-    forced = runs.why_not_here(target, checkpoint, engine, options.master, options.spark, decode is not None)
+    forced = runs.why_not_here(target, checkpoint, engine, options.master, options.spark)
     with held(folder_of(checkpoint) if checkpoint else None):
         if forced is None:
             done = _archive_here(options, environ, target, checkpoint, engine)
@@ -249,6 +250,7 @@ def _archive_here(
 def _archive_with_spark(
     options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str, is_agreed: bool
 ) -> int:
+    from leveret.pipeline.decoding.arguments import decode_options
     from leveret.pipeline.jobs.archive import archive as start
     from leveret.pipeline.jobs.archive import archive_messages
 
@@ -264,9 +266,12 @@ def _archive_with_spark(
         with _local(options, environ, target, checkpoint):
             pass
 
-    def started(spark: SparkSession, reading: Mapping[str, str]) -> tuple[StreamingQuery, Mapping[int, int]]:
-        query, committer = archive_messages(spark, reading, target, checkpoint, _every(options))
-        return query, committer.rows
+    def started(
+        spark: SparkSession, reading: Mapping[str, str]
+    ) -> tuple[StreamingQuery, Mapping[int, WrittenRows]]:
+        how = (checkpoint, _every(options), decode_options(options))
+        query, committer = archive_messages(spark, reading, target, *how)
+        return query, committer.written
 
     return _query(options, environ, "archive", started)
 
@@ -288,7 +293,9 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
         "delivery": options.delivery,
     }
 
-    def started(spark: SparkSession, reading: Mapping[str, str]) -> tuple[StreamingQuery, Mapping[int, int]]:
+    def started(
+        spark: SparkSession, reading: Mapping[str, str]
+    ) -> tuple[StreamingQuery, Mapping[int, WrittenRows]]:
         # A module with functions for SQL in it cannot be imported before there is a session.
         how = options.sql or function_named(options.function)
         return start(routed(_rows(spark, reading), how), sink, options.checkpoint, _every(options)), {}
@@ -538,7 +545,7 @@ def _query(
     options: argparse.Namespace,
     environ: Environ,
     job: str,
-    started: Callable[[SparkSession, Mapping[str, str]], tuple[StreamingQuery, Mapping[int, int]]],
+    started: Callable[[SparkSession, Mapping[str, str]], tuple[StreamingQuery, Mapping[int, WrittenRows]]],
 ) -> int:
     """Run a streaming query to its end, reporting its progress. `started` returns it, and rows as for `watch`."""
     writes = job == "route"

@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from leveret.pipeline.arrow import Batch
+from leveret.pipeline.decoding.column_types import merged
 from leveret.pipeline.decoding.decode_options import JSON, DecodeOptions
 from leveret.pipeline.decoding.row_decoder import RowDecoder
 from leveret.pipeline.errors import PipelineError
@@ -77,6 +78,11 @@ class Decoding:
     def _layout_of(self, decoded: pa.Schema) -> Layout:
         return attrs.evolve(self._located, columns=pa.schema([*self._messages.columns, *decoded]))
 
+    @property
+    def messages(self) -> Layout:
+        """The layout of the table without its decoded columns."""
+        return self._located
+
     @cached_property
     def _located(self) -> Layout:
         """The layout of messages, with the place of their files, which a table may have only once it is there."""
@@ -92,6 +98,10 @@ class Decoding:
         """The columns that the table needs by now."""
         columns = pa.schema([*self._messages.columns, *self._decoder.columns])
         return attrs.evolve(self._messages, columns=columns).in_table
+
+    def known(self) -> pa.Schema:
+        """Return the columns that the table has, and those of a schema that is known. Raises PipelineError."""
+        return merged(self._archive.columns() or pa.schema([]), self.columns)
 
     def log(self) -> ArchiveLog:
         """Return the table's log, which adds columns that the table lacks."""

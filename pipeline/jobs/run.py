@@ -25,7 +25,6 @@ PAUSE_S: Final = 0.1  # how long a request to stop may have to wait
 STARTS_MAX: Final = 4
 # Spark's words, in PythonWorkerFactory: it waits ten seconds for a Python worker, and no setting changes that.
 LATE_WORKER: Final = "failed to connect back"
-NOTHING: Final[Mapping[int, int]] = {}
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -254,11 +253,22 @@ def on_a_busy_machine(job: str, tell: Callable[[str], None], run: Callable[[], b
         raise
 
 
+@attrs.frozen
+class WrittenRows:
+    """The rows that a micro-batch has added, and how many of them were not decoded."""
+
+    rows: int
+    undecoded: int = 0
+
+
+NOTHING: Final[Mapping[int, WrittenRows]] = {}
+
+
 def watch(
     query: StreamingQuery,
     report: Report,
     stop: Stop,
-    written: Mapping[int, int] = NOTHING,
+    written: Mapping[int, WrittenRows] = NOTHING,
     doing: Callable[[str | None], None] = lambda what: None,
     progressed: Callable[[dict[str, object], int], None] = lambda progress, rows: None,
 ) -> bool:
@@ -292,7 +302,7 @@ def _report_from(
     seen: int,
     query: StreamingQuery,
     report: Report,
-    written: Mapping[int, int],
+    written: Mapping[int, WrittenRows],
     progressed: Callable[[dict[str, object], int], None],
 ) -> int:
     """Report the micro-batches after that numbered `seen`, and return the number of the last."""
@@ -301,7 +311,8 @@ def _report_from(
         done = done_in(content)
         if done.rows and done.number > seen:
             seen = done.number
-            rows = written.get(done.number, done.rows)
-            report.batch(done.number, rows, done.seconds, done.behind, done.published)
-            progressed(content, rows)
+            added = written.get(done.number) or WrittenRows(done.rows)
+            more = (done.published, 0, added.undecoded)
+            report.batch(done.number, added.rows, done.seconds, done.behind, *more)
+            progressed(content, added.rows)
     return seen

@@ -131,11 +131,6 @@ def test_a_registry_that_is_gone_is_said_by_name(command: Command, capsys: pytes
             "the registry's URL has a user or password in it",
         ),
         (
-            ["--decode", "json", "--schema", "{}", "--engine", "spark"],
-            "decoded by this process, without Spark",
-        ),
-        (["--decode", "json", "--schema", "{}", "--spark", "a=b"], "decoded by this process, without Spark"),
-        (
             ["--decode", "json", "--schema", "{}", "--format", "parquet"],
             "in archives of format delta or iceberg, not of parquet",
         ),

@@ -28,6 +28,7 @@ from leveret.pipeline.jobs.run import (
     STARTS_MAX,
     Report,
     Stop,
+    WrittenRows,
     behind,
     done_in,
     on_a_busy_machine,
@@ -549,7 +550,7 @@ def test_rows_of_an_archive_are_messages_and_not_files():
     told: list[tuple[object, int]] = []
     stop = Stop()
     query = Query(2, stop)
-    written = {number: 1000 + number for number in range(2)}
+    written = {number: WrittenRows(1000 + number, 1 + number) for number in range(2)}
     report = Report("archive", lambda line: None, None, lambda: 0.0)
 
     def progressed(said: dict[str, object], rows: int) -> None:
@@ -558,6 +559,7 @@ def test_rows_of_an_archive_are_messages_and_not_files():
     assert watch(query, report, stop, written, progressed=progressed)  # type: ignore[arg-type]
     assert told == [(0, 1000), (1, 1001)]
     assert report.rows == 2001
+    assert report.undecoded == 3
 
 
 def test_micro_batches_before_a_failure_are_reported():
