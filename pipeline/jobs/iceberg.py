@@ -387,7 +387,12 @@ class IcebergLog:
         return noted_in(self._table)
 
     def _opened(self, catalogue: Catalog) -> Table:
-        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+        from pyiceberg.exceptions import (
+            CommitFailedException,
+            CommitStateUnknownException,
+            NoSuchTableError,
+            TableAlreadyExistsError,
+        )
 
         catalogue.create_namespace_if_not_exists(self._identifier[0])
         try:
@@ -397,7 +402,8 @@ class IcebergLog:
         folder = delta.folder_of(self._where) if self._identifier[0] == NAMESPACE else None
         # Not escaped as URIs are: pyiceberg and readers take the rest for the name on disk.
         location = None if folder is None else f"file://{folder.absolute()}"
-        with suppress(TableAlreadyExistsError, CommitFailedException):  # another run was quicker
+        # Another run was quicker, or the catalogue did not say what became of it.
+        with suppress(TableAlreadyExistsError, CommitFailedException, CommitStateUnknownException):
             self._make(catalogue, location)
         return catalogue.load_table(self._identifier)
 

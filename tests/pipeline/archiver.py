@@ -2,7 +2,8 @@
 
     python -m tests.pipeline.archiver http://127.0.0.1:15672 FOLDER      then lines such as: stream 17 on, queue 5 s3
 
-`on` is a run that goes on with what comes, until it is killed; `s3` and `iceberg` are tables of other kinds.
+`on` is a run that goes on with what comes, until it is killed; `s3`, `iceberg` and `rest` are other kinds of tables,
+of which the last are in the catalogue of pyiceberg's configuration.
 
 A step is a request to the broker, or a file that is opened for writing, linked or removed; with decoded bodies in an
 Iceberg table also a file or a commit of pyiceberg. What libraries in C do for the other kinds of tables cannot be seen
@@ -34,6 +35,7 @@ from leveret.pipeline.jobs.table_positions import TableCheckpoint
 from leveret.pipeline.options import Options, Use, read_options
 from tests.pipeline.object_store import BUCKET
 
+NAME: Final = "lakehouse"  # of a catalogue, in pyiceberg's configuration
 BATCH: Final = 100  # messages
 BY: Final = ("day", "hour")
 SOURCES: Final = {
@@ -49,6 +51,7 @@ OTHERS: Final[Mapping[str, Callable[[str], Mapping[str, str]]]] = {
     "queue": lambda kind: {"subscribe": f"for-{kind}", "readerName": kind},
 }
 S3: Final = "s3"
+REST: Final = "rest"
 STEP: Final = "tests.step"  # an audit event
 HUNDREDTH_S: Final = 0.01
 KILLED, DONE, FAILED = "killed", "done", "failed"
@@ -79,8 +82,10 @@ def archive(endpoint: str, folder: Path, source: str, goes_on: bool, kind: str =
 
 
 def begun(options: Options, folder: Path, source: str, kind: str) -> AbstractContextManager[LocalArchive]:
-    if kind == ICEBERG:
+    if kind in (ICEBERG, REST):
         target = Target(str(iceberg_of(folder, source)), ICEBERG, BY[:1])
+        if kind == REST:
+            target = Target(rest_of(source), ICEBERG, BY[:1], catalogue=NAME)
         how = decoding_of(target, options, by_schema(folder)) if source == DECODED else None
         return iceberg_archive(options, target, list(options.subscribe or ()), decoding=how)
     if kind == S3:
@@ -99,6 +104,10 @@ def by_schema(folder: Path) -> DecodeOptions:
 
 def iceberg_of(folder: Path, source: str) -> Path:
     return folder / f"{source}-iceberg"
+
+
+def rest_of(source: str) -> str:
+    return f"lakes.{source}"
 
 
 def s3_of(source: str) -> str:
@@ -132,6 +141,7 @@ def die_at(step: int, folder: Path) -> None:
 
 def load_iceberg() -> None:
     """Have runs begin with pyiceberg loaded, which takes a second."""
+    import pyiceberg.catalog.rest
     import pyiceberg.catalog.sql
     import pyiceberg.io.pyarrow
     import pyiceberg.table  # noqa: F401
@@ -170,7 +180,7 @@ def main() -> None:
     for line in sys.stdin:
         source, step, *how = line.split()
         kind = next((each for each in how if each != ON), DELTA)
-        if kind == ICEBERG:
+        if kind in (ICEBERG, REST):
             load_iceberg()
         child = os.fork()
         if not child:

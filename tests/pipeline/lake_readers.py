@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.pipeline.archiver import NAME
+
 if TYPE_CHECKING:
     import polars
     from pyiceberg.table import Table
@@ -65,26 +67,29 @@ READERS: Final[Mapping[str, Callable[[Path], Bodies]]] = {
 # Of Iceberg.
 
 
-def loaded(where: Path) -> Table:
-    """Return the table as pyiceberg has it, by the catalogue in its folder."""
+def loaded(where: Path | str) -> Table:
+    """Return the table as pyiceberg has it, by the catalogue in its folder, or a name in that of the environment."""
     from pyiceberg.catalog import load_catalog
+    from pyiceberg.utils.config import Config
 
+    if isinstance(where, str):
+        return load_catalog(NAME, **Config().get_catalog_config(NAME) or {}).load_table(where)
     settings = {"type": "sql", "uri": f"sqlite:///{where / 'catalog.db'}", "warehouse": f"file://{where}"}
     return load_catalog("leveret", **settings).load_table(("leveret", where.name.replace(".", "_")))
 
 
-def iceberg_by_pyiceberg(where: Path) -> Bodies:
+def iceberg_by_pyiceberg(where: Path | str) -> Bodies:
     return [
         int(body) for body in loaded(where).scan(selected_fields=("body",)).to_arrow()["body"].to_pylist()
     ]
 
 
-def iceberg_by_polars(where: Path) -> Bodies:
+def iceberg_by_polars(where: Path | str) -> Bodies:
     rows = scanned(where).select("body").collect()
     return [int(body) for body in rows["body"].to_list()]
 
 
-def scanned(where: Path) -> polars.LazyFrame:
+def scanned(where: Path | str) -> polars.LazyFrame:
     """Return the table as polars has it."""
     import polars
 
@@ -92,16 +97,16 @@ def scanned(where: Path) -> polars.LazyFrame:
     return polars.scan_iceberg(loaded(where))
 
 
-def iceberg_by_duckdb(where: Path) -> Bodies:
+def iceberg_by_duckdb(where: Path | str) -> Bodies:
     query = "select body from iceberg_scan(?)"
     return _by_duckdb(query, loaded(where).metadata_location, "avro", "iceberg")
 
 
-def iceberg_by_pandas(where: Path) -> Bodies:
+def iceberg_by_pandas(where: Path | str) -> Bodies:
     return [int(body) for body in loaded(where).scan(selected_fields=("body",)).to_pandas()["body"]]
 
 
-ICEBERG_READERS: Final[Mapping[str, Callable[[Path], Bodies]]] = {
+ICEBERG_READERS: Final[Mapping[str, Callable[[Path | str], Bodies]]] = {
     "pyiceberg": iceberg_by_pyiceberg,
     "polars": iceberg_by_polars,
     "DuckDB": iceberg_by_duckdb,

@@ -8,6 +8,7 @@ Source: Iceberg's REST catalogue specification (`rest-catalog-open-api.yaml`): c
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest, Table
+
+from tests.pipeline.archiver import NAME
 
 TOKEN: Final = "rest-token-hush"
 ABSENT: Final = {"location": None, "partition-spec": None, "write-order": None}  # fields that may be left out
@@ -99,6 +102,20 @@ def of_table(table: Table) -> dict[str, Any]:
     return {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}}
 
 
+def variables(url: str) -> dict[str, str]:
+    """Return the environment of a program that has the catalogue in its configuration."""
+    settings = {"TYPE": "rest", "URI": url, "TOKEN": TOKEN}
+    return {f"PYICEBERG_CATALOG__{NAME.upper()}__{name}": value for name, value in settings.items()}
+
+
+class Server(ThreadingHTTPServer):
+    """A server whose clients may be killed."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @contextmanager
 def serving_catalogue(catalogue: Catalogue) -> Iterator[str]:
     """Yield the URL of a catalogue, which is served until the end of the block."""
@@ -130,7 +147,7 @@ def serving_catalogue(catalogue: Catalogue) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

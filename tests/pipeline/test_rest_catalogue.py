@@ -17,17 +17,15 @@ need_module("pyiceberg")
 
 from pyiceberg.utils.config import Config  # noqa: E402
 
-from tests.pipeline.rest_catalogue import TOKEN, Catalogue, serving_catalogue  # noqa: E402
-
-PREFIX = "PYICEBERG_CATALOG__LAKEHOUSE__"
+from tests.pipeline.rest_catalogue import TOKEN, Catalogue, serving_catalogue, variables  # noqa: E402
 
 
 @pytest.fixture
 def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalogue]:
     made = Catalogue(tmp_path, f"file://{tmp_path / 'house'}")
     with serving_catalogue(made) as url:
-        for name, value in {"TYPE": "rest", "URI": url, "TOKEN": TOKEN}.items():
-            monkeypatch.setenv(f"{PREFIX}{name}", value)
+        for name, value in variables(url).items():
+            monkeypatch.setenv(name, value)
         monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
         yield made
 
@@ -63,6 +61,15 @@ def test_an_archive_goes_to_a_rest_catalogue_and_on_there(
     assert len(lake_table("shop.orders", "lakehouse").files()) == 2
     printed = capsys.readouterr()
     assert TOKEN not in printed.out + printed.err
+
+
+def test_a_table_of_which_the_catalogue_does_not_say_that_it_is_made_is_there(
+    catalogue: Catalogue, broker: FakeBroker
+) -> None:
+    broker.stream("orders").fill(5)
+    catalogue.lost = 1
+    assert run("archive", "orders", "shop.orders", "--endpoint", broker.url) == 0
+    assert offsets() == [*range(5)]
 
 
 def test_a_commit_whose_answer_is_lost_is_not_made_again(
@@ -116,7 +123,7 @@ def test_a_catalogue_that_does_not_let_in_is_a_line_without_the_token(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv(f"{PREFIX}TOKEN", "another-hush")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKEHOUSE__TOKEN", "another-hush")
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
     broker.stream("orders").fill(5)
     assert run("archive", "orders", "shop.orders", "--endpoint", broker.url) == 1
