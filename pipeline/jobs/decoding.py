@@ -103,6 +103,10 @@ class Decoding:
         """Return the columns that the table has, and those of a schema that is known. Raises PipelineError."""
         return merged(self._archive.columns() or pa.schema([]), self.columns)
 
+    def changes(self) -> int:
+        """Return how many commits to the table have changes of another. Raises PipelineError."""
+        return self._archive.changes() or 0
+
     def log(self) -> ArchiveLog:
         """Return the table's log, which adds columns that the table lacks."""
         return self._archive.log(self._messages.by, self.columns)
@@ -231,9 +235,9 @@ def _again(decoding: Decoding, files: Sequence[delta.Committed]) -> DecodedAgain
     log.widen(written.columns)
     change = delta.SideChange(undecoded.shown, written.undecoded, sorted(paths))
     for _ in range(ATTEMPTS):
+        # The number is that of the change after those which are made now: another one takes it first, or none.
+        number = decoding.changes() + 1
         undecoded.complete()
-        # The number is that of the change after those which the table has now: another one takes it first, or none.
-        number = undecoded.changes() + 1
         if not paths <= {each.path for each in undecoded.files()}:
             raise PipelineError(
                 f"{undecoded.where} was changed by another run meanwhile; this one can be run again"

@@ -35,6 +35,10 @@ LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 HIDDEN: Final = "_"  # names that begin so are no data
 CHANGES: Final = "leveret undecoded"  # the transaction whose number counts changes of another table
+CHANGES_OF: Final = (
+    "leveret undecoded in "  # what the names of those begin with that count the changes of one table
+)
+PLACES: Final = "leveret.undecoded"  # the property of a table that has the other tables' names, as JSON
 CHANGE: Final = "leveretUndecoded"  # what a commit tells of one
 HISTORY: Final = 20  # commits among which the newest changes are looked for first
 WIDENED_MAX: Final = 5  # attempts to add columns
@@ -265,6 +269,7 @@ class SideChange:
     where: str  # that table; empty if it is the one beside this
     added: Sequence[DataFile] = ()
     removed: Sequence[str] = ()  # paths of files
+    previous: int = 0  # the number of the change before it of the same table
 
 
 @attrs.frozen
@@ -281,17 +286,16 @@ class CommittedBatch:
         """Return it with the next number of a change, if it has one. `number` returns that of a transaction, or -1."""
         if self.change is None:
             return self
-        return attrs.evolve(self, change_number=max(0, number(CHANGES)) + 1)
+        change = attrs.evolve(self.change, previous=max(0, number(changes_id(self.change.where))))
+        return attrs.evolve(self, change=change, change_number=max(0, number(CHANGES)) + 1)
 
     @property
     def noted(self) -> dict[str, int]:
         """The numbers of transactions that its commit has, by name."""
-        change = {} if self.change is None else {CHANGES: self.change_number}
-        return {
-            self.query: self.number,
-            **{name: until for name, (_, until) in self.reads.items()},
-            **change,
-        }
+        found = {self.query: self.number, **{name: until for name, (_, until) in self.reads.items()}}
+        if self.change is not None:
+            found |= {CHANGES: self.change_number, changes_id(self.change.where): self.change_number}
+        return found
 
     @property
     def more(self) -> dict[str, str]:
@@ -305,7 +309,12 @@ def side_change(text: str) -> SideChange:
 
     content = json.loads(text)
     added = [DataFile(**each) for each in content["added"]]
-    return SideChange(content["where"], added, content["removed"])
+    return SideChange(content["where"], added, content["removed"], content["previous"])
+
+
+def changes_id(where: str) -> str:
+    """Return the name of the transaction whose number is that of the newest change of one table."""
+    return f"{CHANGES_OF}{where}"
 
 
 def forgotten(where: str, number: int, newest: int) -> PipelineError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,8 @@ from leveret.pipeline.jobs.paired_table import DESCRIPTION, require_there
 from leveret.pipeline.jobs.table_log import TableLog
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from leveret.pipeline.jobs.data_files import Layout
 
 ENDING: Final = ".undecoded"  # of the name of the table beside another
@@ -63,6 +66,33 @@ class DeltaPairedTable:
         table = delta.opened(self.where)
         return None if table is None else table.transaction_version(delta.CHANGES)
 
+    def told(self, place: str) -> int:
+        table = delta.opened(self.where)
+        return 0 if table is None else table.transaction_version(delta.changes_id(place)) or 0
+
+    def places(self) -> list[str]:
+        """Return the places that are noted, and those of the newest commits, which a killed run has not noted."""
+        table = delta.opened(self.where)
+        if table is None:
+            return []
+        newest = [entry[delta.CHANGE] for entry in table.history(delta.HISTORY) if delta.CHANGE in entry]
+        found = [*_places_in(table), *(delta.side_change(each).where for each in newest)]
+        return [place for place in dict.fromkeys(found) if place]
+
+    def note(self, place: str) -> None:
+        """Note a place as a property of the table: deltalake lists no transactions."""
+        from deltalake.exceptions import DeltaError
+
+        table = delta.opened(self.where)
+        if not place or table is None or place in (noted := _places_in(table)):
+            return
+        try:
+            said = {delta.PLACES: json.dumps([*noted, place])}
+            table.alter.set_table_properties(said, raise_if_not_exists=False)
+        except (DeltaError, OSError):
+            return  # another run was quicker; the next commit with a change notes it
+        delta.sync_log(self.where)
+
     def change(self, number: int) -> delta.SideChange:
         """Return a change; it is looked for from the newest commit on."""
         table = delta.found(self.where)
@@ -108,3 +138,8 @@ class DeltaPairedTable:
         if folder is not None:
             return pa.OSFile(str(folder / file.path), "rb")
         return object_store(self.where).open_input_file(f"{key_of(self.where)}/{file.path}")
+
+
+def _places_in(table: DeltaTable) -> list[str]:
+    found: list[str] = json.loads(table.metadata().configuration.get(delta.PLACES) or "[]")
+    return found

@@ -66,12 +66,12 @@ class DeltaLakeTable:
     def is_undecoded(self) -> bool:
         return self._table.metadata().description == DESCRIPTION
 
-    def undecoded(self) -> LakeTable | None:
+    def undecoded(self) -> list[LakeTable]:
         from leveret.pipeline.jobs.delta_paired_table import DeltaPairedTable
-        from leveret.pipeline.jobs.undecoded import undecoded_beside
+        from leveret.pipeline.jobs.undecoded import undecoded_tables
 
-        place = None if self.is_undecoded else undecoded_beside(DeltaPairedTable(self.where))
-        return None if place is None else DeltaLakeTable(place)
+        found = [] if self.is_undecoded else undecoded_tables(DeltaPairedTable(self.where))
+        return [DeltaLakeTable(where) for where in found]
 
     def position(self, partition: Partition, incarnation: str) -> int | None:
         return delta.position_in(self._table, partition, incarnation)

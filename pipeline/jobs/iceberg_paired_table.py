@@ -72,8 +72,22 @@ class IcebergPairedTable:
         return iceberg.IcebergLog(self.where, self.catalogue, by, columns, widens=True)
 
     def changes(self) -> int | None:
+        return self._noted().get(delta.CHANGES)
+
+    def _noted(self) -> dict[str, int]:
         table = self._opened()
-        return None if table is None else iceberg.noted_in(table).get(delta.CHANGES)
+        return {} if table is None else iceberg.noted_in(table)
+
+    def told(self, place: str) -> int:
+        return self._noted().get(delta.changes_id(place), 0)
+
+    def places(self) -> list[str]:
+        begin = delta.CHANGES_OF
+        found = [name.removeprefix(begin) for name in self._noted() if name.startswith(begin)]
+        return [place for place in found if place]
+
+    def note(self, place: str) -> None:
+        """Do nothing: the numbers of changes name their places."""
 
     def change(self, number: int) -> delta.SideChange:
         table = self._found()

@@ -29,7 +29,7 @@ from leveret.pipeline.jobs.data_files import Layout, key_of
 from leveret.pipeline.jobs.iceberg_paired_table import IcebergPairedTable
 from leveret.pipeline.jobs.lake_table import Optimized, Orphan
 from leveret.pipeline.jobs.paired_table import DESCRIPTION
-from leveret.pipeline.jobs.undecoded import undecoded_beside
+from leveret.pipeline.jobs.undecoded import undecoded_tables
 from leveret.pipeline.offsets import Mark, Partition
 
 if TYPE_CHECKING:
@@ -112,13 +112,10 @@ class IcebergLakeTable:
     def is_undecoded(self) -> bool:
         return bool(self._table.properties.get(iceberg.COMMENT) == DESCRIPTION)
 
-    def undecoded(self) -> LakeTable | None:
-        place = None if self.is_undecoded else undecoded_beside(self._paired)
-        return None if place is None else IcebergLakeTable(place, self._catalogue)
-
-    @property
-    def _paired(self) -> IcebergPairedTable:
-        return IcebergPairedTable(self.where, self._catalogue)
+    def undecoded(self) -> list[LakeTable]:
+        paired = IcebergPairedTable(self.where, self._catalogue)
+        found = [] if self.is_undecoded else undecoded_tables(paired)
+        return [IcebergLakeTable(where, self._catalogue) for where in found]
 
     def position(self, partition: Partition, incarnation: str) -> int | None:
         return iceberg.noted_in(self._table).get(delta.position_id(partition, incarnation))

@@ -82,9 +82,9 @@ class LakeTable(Protocol):
         """Return whether it has rows of an archive that could not be decoded, and is none itself."""
         ...
 
-    def undecoded(self) -> LakeTable | None:
-        """Return the table of its rows that could not be decoded; None if there is none. What a run that was killed has
-        left undone there is done before.
+    def undecoded(self) -> list[LakeTable]:
+        """Return the tables of its rows that could not be decoded: runs may have named several. What a run that was
+        killed has left undone there is done before.
         """
         ...
 

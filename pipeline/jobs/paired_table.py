@@ -77,6 +77,18 @@ class PairedTable(Protocol):
         """Return the number of the newest change that its log has; None if it has none."""
         ...
 
+    def told(self, place: str) -> int:
+        """Return the number of the newest change that commits to this archive tell of a place; 0 if there is none."""
+        ...
+
+    def places(self) -> list[str]:
+        """Return the places besides the one beside it that commits to this archive tell changes of."""
+        ...
+
+    def note(self, place: str) -> None:
+        """Have `places` name a place from now on."""
+        ...
+
     def change(self, number: int) -> SideChange:
         """Return what a commit to this archive tells of the other table."""
         ...

@@ -85,8 +85,7 @@ def _archive(options: argparse.Namespace) -> LakeTable:
 
 
 def _damaged(table: LakeTable) -> list[str]:
-    beside = table.undecoded()
-    more = [] if beside is None else beside.damaged(beside.files())
+    more = [damage for beside in table.undecoded() for damage in beside.damaged(beside.files())]
     return [*table.damaged(table.files()), *(f"undecoded: {each}" for each in more)]
 
 
@@ -143,9 +142,9 @@ def optimize(options: argparse.Namespace, environ: Environ) -> int:
 @told
 def clean(options: argparse.Namespace, environ: Environ) -> int:
     table = _archive(options)
-    beside = table.undecoded()
+    tables = table.undecoded()
     found = table.orphans(options.older_than, options.delete)
-    if beside is not None:
+    for beside in tables:
         more = beside.orphans(options.older_than, options.delete)
         found += [attrs.evolve(each, path=f"{beside.where}/{each.path}") for each in more]
     for each in found:

@@ -48,35 +48,28 @@ class UndecodedTable:
         return self._table.located(layout)
 
     def begin(self) -> None:
-        """Have the table be there, with what the archive's commits tell of it. Raises PipelineError."""
-        number = self._archive.changes() or 0
-        if number and self._table.columns() is None:
-            self._complete_another(number)
+        """Have the table be there, with what the archive's commits tell of it, and of others that runs have named.
+        Raises PipelineError.
+        """
+        done = undecoded_tables(self._archive)
         self._table.prepare(self.columns)
         if self._table.changes() is None:  # a new one has nothing of what was before
-            self._table.make(number, SideChange(self.shown))
-        self.complete()
-
-    def _complete_another(self, number: int) -> None:
-        """Complete the change of a run that named another table for these rows."""
-        change = self._archive.change(number)
-        if change.where != self.shown:
-            other = self._archive.other(change.where or self._archive.beside)
-            if other.columns() is not None:
-                UndecodedTable(self._archive, other, self.columns).complete()
+            self._table.make(self._archive.told(self.shown), SideChange(self.shown))
+        if self.where not in done:
+            self.complete()
 
     def complete(self) -> None:
         """Do what the archive's commits tell of this table, and has not been done. Raises PipelineError."""
-        until = self._archive.changes() or 0
-        at = self.changes() if until else 0
-        for number in range(at + 1, until + 1):
-            change = self._archive.change(number)
-            # A change of another table counts here, too.
-            self._table.make(number, change if change.where == self.shown else SideChange(self.shown))
-
-    def changes(self) -> int:
-        """Return how many changes of it have been made. Raises PipelineError."""
-        return self._table.changes() or 0
+        number = self._archive.told(self.shown)
+        if not number:
+            return
+        at, left = self._table.changes() or 0, []
+        while number > at:
+            left.append((number, self._archive.change(number)))
+            number = left[-1][1].previous
+        for each in reversed(left):
+            self._table.make(*each)
+        self._archive.note(self.shown)
 
     def files(self) -> list[Committed]:
         """Return its files. Raises PipelineError."""
@@ -115,22 +108,15 @@ def require_beside(archive: str, where: str) -> None:
         )
 
 
-def undecoded_beside(archive: PairedTable) -> str | None:
-    """Return the place of rows of an archive that could not be decoded, after the changes of it that a run has left
-    undone; None if there are none. Raises PipelineError.
+def undecoded_tables(archive: PairedTable) -> list[str]:
+    """Return the places of rows of an archive that could not be decoded, of which runs may have named several, after
+    the changes of them that a run has left undone. Raises PipelineError.
     """
-    number = archive.changes()
-    if not number:
-        return None
-    place = archive.beside
-    try:
-        place = archive.change(number).where or place
-    except PipelineError:  # logs do not keep their entries for ever
-        if archive.other(place).columns() is None:
-            raise
-    table = archive.other(place)
-    columns = table.columns()
-    if columns is None:
-        return None
-    UndecodedTable(archive, table, columns).complete()
-    return place
+    found = []
+    for where in (archive.beside, *archive.places()) if archive.changes() else ():
+        table = archive.other(where)
+        columns = table.columns()
+        if columns is not None:
+            UndecodedTable(archive, table, columns).complete()
+            found.append(where)
+    return found

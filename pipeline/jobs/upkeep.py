@@ -85,9 +85,8 @@ def joined(found: Iterable[Interval]) -> list[Interval]:
 def offsets_of(table: LakeTable) -> dict[Partition, OffsetSet]:
     """Read which offsets of which partitions are in a table. Raises PipelineError."""
     found: dict[Partition, OffsetSet] = {}
-    for each in (table, table.undecoded()):
-        if each is not None:
-            _add_offsets(found, each)
+    for each in (table, *table.undecoded()):
+        _add_offsets(found, each)
     return found
 
 

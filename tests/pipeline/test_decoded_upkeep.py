@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from leveret.pipeline.errors import BadOption, PipelineError
@@ -67,6 +68,19 @@ def cut_off(lake: DecodedLake, monkeypatch: pytest.MonkeyPatch) -> None:
             archive.run(Report("archive", lake.lines.append), Stop())
 
 
+def forget(lake: DecodedLake) -> None:
+    """Have the table's log keep nothing but its newest entry."""
+    if lake.kind == ICEBERG:
+        assert run("clean", lake.where, "--older-than", "0h", "--delete") == 0
+        assert len(loaded(lake.where).snapshots()) == 1
+        return
+    delta.found(str(lake.where)).create_checkpoint()
+    newest = delta.found(str(lake.where)).version()
+    for entry in sorted((lake.where / delta.LOG).glob("*.json")):
+        if int(entry.stem) < newest:
+            entry.unlink()
+
+
 def test_a_check_finds_each_message_in_one_of_both_tables(
     lake: DecodedLake, capsys: pytest.CaptureFixture[str]
 ):
@@ -117,6 +131,46 @@ def test_files_that_are_in_neither_table_are_cleaned_away(
     assert lake.offsets() == [0, 1, 2, 3]
 
 
+def test_all_tables_that_runs_have_named_are_checked_and_cleaned(
+    lake: DecodedLake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    by_itself, other = lake.decode, lake.where.with_name("other")
+    lake.decode = attrs.evolve(by_itself, undecoded=str(other))
+    lake.publish(b"??", b'{"n": 5}')
+    cut_off(lake, monkeypatch)
+    assert {each.where for each in lake_table(str(lake.where)).undecoded()} == {str(beside(lake)), str(other)}
+    assert lake.undecoded("offset", "body") == [(4, b"??")]
+    lake.publish(b"???")
+    lake.once()
+    lake.decode = by_itself
+    lake.publish(b"????")
+    lake.once()
+    for _ in range(delta.HISTORY):  # until the newest commits do not tell of the other any more
+        lake.publish(b'{"n": 8}')
+        lake.once()
+    files = []
+    for place in (beside(lake), other):
+        files.append(place / ("left-over.parquet" if lake.kind == DELTA else "data/left-over.parquet"))
+        files[-1].write_bytes(b"half a f")
+    assert run("clean", lake.where, "--older-than", "0h", "--delete") == 0
+    capsys.readouterr()
+    assert not any(file.exists() for file in files)
+    assert run("check", lake.where, "--offline") == 0
+    assert "28 rows, each message once" in capsys.readouterr().out
+    next(other.rglob("*.parquet")).unlink()
+    assert run("check", lake.where, "--offline") == 1
+
+
+def test_a_table_that_was_named_again_needs_no_log_of_the_others_changes(lake: DecodedLake):
+    by_itself, other = lake.decode, lake.where.with_name("other")
+    for decode in (attrs.evolve(by_itself, undecoded=str(other)), by_itself):
+        lake.publish(b"?")
+        lake.decode = decode
+        lake.once()
+        forget(lake)
+    assert lake.undecoded() == [(1,), (3,), (5,)]
+
+
 @pytest.mark.parametrize("words", [["check", "--offline"], ["optimize"], ["clean", "--delete"]])
 def test_the_table_of_undecoded_rows_has_no_upkeep_of_its_own(
     lake: DecodedLake, words: list[str], capsys: pytest.CaptureFixture[str]
@@ -152,15 +206,7 @@ def test_a_log_that_has_forgotten_its_changes_still_has_its_table(
 ):
     lake.publish(b'{"n": 5}')
     lake.once()
-    if lake.kind == ICEBERG:
-        assert run("clean", lake.where, "--older-than", "0h", "--delete") == 0
-        assert len(loaded(lake.where).snapshots()) == 1
-    else:
-        delta.found(str(lake.where)).create_checkpoint()
-        newest = delta.found(str(lake.where)).version()
-        for entry in sorted((lake.where / delta.LOG).glob("*.json")):
-            if int(entry.stem) < newest:
-                entry.unlink()
+    forget(lake)
     assert run("check", lake.where, "--offline") == 0
     assert "5 rows, each message once" in capsys.readouterr().out
     lake.publish(b"?")
