@@ -35,10 +35,9 @@ LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 HIDDEN: Final = "_"  # names that begin so are no data
 CHANGES: Final = "leveret undecoded"  # the transaction whose number counts changes of another table
-CHANGES_OF: Final = (
-    "leveret undecoded in "  # what the names of those begin with that count the changes of one table
-)
-PLACES: Final = "leveret.undecoded"  # the property of a table that has the other tables' names, as JSON
+# What the names of transactions begin with whose numbers count the changes of one such table.
+CHANGES_OF: Final = "leveret undecoded in "
+PLACES: Final = "leveret-undecoded"  # the property of a table that has the other tables' names, as JSON
 CHANGE: Final = "leveretUndecoded"  # what a commit tells of one
 HISTORY: Final = 20  # commits among which the newest changes are looked for first
 WIDENED_MAX: Final = 5  # attempts to add columns
