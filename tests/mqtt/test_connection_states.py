@@ -338,6 +338,19 @@ def test_identifiers_are_not_used_twice() -> None:
     assert flights.acknowledge(PUBACK, first.packet_id, 0) == (Fate.UNKNOWN, None)
 
 
+def test_identifiers_come_round_past_a_message_that_is_not_acknowledged() -> None:
+    flights: Flights[str] = Flights()
+    flights.take(1, "passed")
+    patient = [flights.take(1, "patient") for _ in range(3)]
+    flights.acknowledge(PUBACK, 1, 0)
+    for _ in range(0x1_0000 + 7):
+        flight = flights.take(1, "quick")
+        assert flight.packet_id not in (2, 3, 4)
+        assert flights.acknowledge(PUBACK, flight.packet_id, 0) == (Fate.ACCEPTED, flight)
+    assert [each.token for each in flights.by_id.values()] == ["patient"] * 3
+    assert [flights.acknowledge(PUBACK, each.packet_id, 0)[1] for each in patient] == patient
+
+
 def test_a_refused_message_frees_its_identifier() -> None:
     flights: Flights[None] = Flights()
     flights.take(2, None)

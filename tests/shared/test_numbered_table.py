@@ -136,6 +136,43 @@ def test_serial_numbers_go_on_from_zero() -> None:
     assert table.take([MASK, 0]) == [MASK, 0]
 
 
+@given(st.integers(GAP_MAX, 60), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), max_size=60))
+def test_numbers_that_come_round_jump_over_those_that_are_still_there(
+    most: int, steps: list[tuple[int, int]]
+) -> None:
+    """As packet identifiers do: a new one is the next that is free, and they are acknowledged in any order."""
+    table: NumberedTable[int] = NumberedTable()
+    model: dict[int, int] = {}
+    last = 0
+    for count, answered in steps:
+        for _ in range(min(count, most - len(model))):
+            last = last % most + 1
+            while last in model:
+                assert last in table
+                last = last % most + 1
+            assert last not in table
+            table.add(last, last)
+            model[last] = last
+        holds(table, model)
+        numbers = sorted(model, key=lambda each: each * 31 % 61)[:answered]
+        half = len(numbers) // 2
+        for number in numbers[:half]:
+            assert (table.pop(number), table.pop(number)) == (model.pop(number), None)
+        assert table.take(numbers[half:]) == numbers[half:]
+        model = {each: each for each in model if each not in numbers}
+        holds(table, model)
+        for low in range(0, most, 7):
+            assert table.has_all(low, low + 3) == all(each in model for each in range(low, low + 4))
+
+
+@pytest.mark.parametrize("count", [1, 100, TRIMMED - 1])
+def test_an_empty_table_has_no_places(count: int) -> None:
+    table = filled(*range(count))
+    for number in range(count):
+        table.pop(number)
+    assert places(table) == 0
+
+
 def test_what_is_answered_in_order_leaves_no_places() -> None:
     table: NumberedTable[int] = NumberedTable()
     for number in range(100_000):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from leveret.clock import NEVER
-from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Held, Window
 from leveret.message import Message
 from leveret.observability.connection_stats import ConsumerFacts
 from leveret.protocols.mqtt.broker.encoding import (
@@ -34,8 +34,6 @@ from leveret.protocols.mqtt.codec.reason_codes import QUOTA_EXCEEDED
 from leveret.protocols.mqtt.codec.writer import topic_field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from leveret.protocols.mqtt.broker.session import Session
     from leveret.protocols.mqtt.broker.subscriptions import Group
     from leveret.queues.queue import Queue
@@ -126,7 +124,7 @@ class QueueConsumer(Consumer):
         tag = self.session.client_id
         return ConsumerFacts(tag=tag, connection=name, channel=1, prefetch=self.session.in_flight_max)
 
-    def unanswered(self) -> Mapping[int, object]:
+    def unanswered(self) -> Held:
         return self.session.flights.by_id
 
     def room(self) -> int:

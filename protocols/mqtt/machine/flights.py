@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 from leveret.protocols.mqtt.codec.errors import ProtocolError
 from leveret.protocols.mqtt.codec.properties import PUBACK, PUBCOMP, PUBREC
 from leveret.protocols.mqtt.codec.reason_codes import UNSPECIFIED_ERROR
+from leveret.protocols.shared.machine.numbered_table import NumberedTable
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ class Flights(Generic[T]):
     __slots__ = ("_next", "by_id")
 
     def __init__(self) -> None:
-        self.by_id: dict[int, Flight[T]] = {}
+        self.by_id: NumberedTable[Flight[T]] = NumberedTable()
         self._next = 1
 
     def __len__(self) -> int:
@@ -70,12 +71,13 @@ class Flights(Generic[T]):
         while packet_id in self.by_id:
             packet_id = packet_id % IDS_MAX + 1
         self._next = packet_id % IDS_MAX + 1
-        flight = self.by_id[packet_id] = Flight(packet_id, qos, token)
+        flight = Flight(packet_id, qos, token)
+        self.by_id.add(packet_id, flight)
         return flight
 
     def restore(self, flight: Flight[T]) -> None:
         """Put a flight back that was there before a restart."""
-        self.by_id[flight.packet_id] = flight
+        self.by_id.add(flight.packet_id, flight)
 
     def acknowledge(self, kind: int, packet_id: int, reason_code: int) -> tuple[Fate, Flight[T] | None]:
         """Take a PUBACK, PUBREC or PUBCOMP. Raises ProtocolError for one that does not go with the message's QoS."""
@@ -90,12 +92,12 @@ class Flights(Generic[T]):
         if fate is Fate.ACCEPTED and kind == PUBREC:
             flight.stage = Stage.RELEASED
         elif fate is not Fate.REPEATED:
-            del self.by_id[packet_id]
+            self.by_id.pop(packet_id)
         return fate, flight
 
     def drop(self, packet_id: int) -> Flight[T] | None:
         """Forget a flight, as its message is gone, or could not be sent."""
-        return self.by_id.pop(packet_id, None)
+        return self.by_id.pop(packet_id)
 
 
 NEXT: Final = {

@@ -20,8 +20,8 @@ class NumberedTable(Generic[T]):
 
     The entries are in a list, each at the distance of its number from the first one. When most places of the list are
     free, or numbers jump (also back, as serial numbers do after the last, and entries that come again), all that is in
-    the list moves to a dict, and the list begins anew. Entries are in the order in which they were added; None cannot
-    be one.
+    the list moves to a dict, and the list begins anew. So numbers may come round, and jump over those that are still
+    there. Entries are in the order in which they were added; None cannot be one. An empty table has no places.
 
         stragglers         listed  ┌ _first     ┌ _start
         {3: e, 17: e}              [None, None, e, e, None, e, e]  <── add
@@ -64,13 +64,21 @@ class NumberedTable(Generic[T]):
         """Return the entry with this number; None if there is none."""
         at = number - self._first
         if 0 <= at < len(self.listed):
-            return self.listed[at]
+            entry = self.listed[at]
+            if entry is not None:
+                return entry
         return self.stragglers.get(number) if self.stragglers else None
 
     def pop(self, number: int) -> T | None:
         """Remove the entry with this number and return it; None if there is none."""
-        taken = self.take((number,))
-        return taken[0] if taken else None
+        at = number - self._first
+        if 0 <= at < len(self.listed):
+            entry = self.listed[at]
+            if entry is not None:
+                self.listed[at] = None
+                self._free(1)
+                return entry
+        return self.stragglers.pop(number, None) if self.stragglers else None
 
     def take(self, numbers: Sequence[int]) -> list[T]:
         """Remove the entries with these numbers, up to the first number that has none, and return them."""
@@ -79,40 +87,47 @@ class NumberedTable(Generic[T]):
         count = 0
         for number in numbers:
             at = number - first
-            if 0 <= at < size:
-                entry = listed[at]
-                if entry is None:
-                    break
+            entry = listed[at] if 0 <= at < size else None
+            if entry is not None:
                 listed[at] = None
                 count += 1
             else:
-                straggler = self.stragglers.pop(number, None)
-                if straggler is None:
+                entry = self.stragglers.pop(number, None)
+                if entry is None:
                     break
-                entry = straggler
             taken.append(entry)
-        if count:
-            self._count -= count
-            start = self._start if self._count else size
-            while start < size and listed[start] is None:
-                start += 1
-            if start >= TRIMMED and 2 * start >= size:  # the free places at the front are given back
-                del listed[:start]
-                self._first += start
-                size -= start
-                start = 0
-            self._start = start
-            if size - start > COST * self._count + SPARSE:
-                self._set_aside()
+        if count and count == self._count:  # all of them, as mostly
+            self._first += size
+            self._start = self._count = 0
+            listed.clear()
+        elif count:
+            self._free(count)
         return taken
+
+    def _free(self, count: int) -> None:
+        """Count entries that were taken from the list, and give free places back."""
+        listed = self.listed
+        size = len(listed)
+        self._count -= count
+        start = self._start if self._count else size
+        while start < size and listed[start] is None:
+            start += 1
+        if start == size or (start >= TRIMMED and 2 * start >= size):  # those at the front
+            del listed[:start]
+            self._first += start
+            size -= start
+            start = 0
+        self._start = start
+        if size - start > COST * self._count + SPARSE:
+            self._set_aside()
 
     def has_all(self, first: int, last: int) -> bool:
         """Return whether there is an entry for every number from `first` to `last`."""
         if first > last:
             return False
         start, end = first - self._first, last - self._first + 1
-        if start >= 0 and end <= len(self.listed):
-            return None not in self.listed[start:end]
+        if start >= 0 and end <= len(self.listed) and None not in self.listed[start:end]:
+            return True
         return all(self.get(number) is not None for number in range(first, last + 1))
 
     def up_to(self, last: int) -> list[int]:
@@ -170,17 +185,13 @@ class NumberedTable(Generic[T]):
     def _make_way(self, number: int) -> None:
         """Have the list end where the next entry, with this number, belongs."""
         end = self._first + len(self.listed)
-        if self._count and 0 < number - end <= GAP_MAX and not self._has_stragglers(end, number):
+        if self._count and 0 < number - end <= GAP_MAX:
             self.listed += [None] * (number - end)
             return
         if self._count:
             self._set_aside()
         self.listed = []
         self._first, self._start = number, 0
-
-    def _has_stragglers(self, begin: int, end: int) -> bool:
-        """Return whether one of a few numbers is in the dict: no place of the list may have such a number."""
-        return any(number in self.stragglers for number in range(begin, end))
 
     def _set_aside(self) -> None:
         """Move what is in the list to the dict."""
