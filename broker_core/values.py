@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from math import isfinite
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import attrs
@@ -129,10 +129,13 @@ def printed(value: Value) -> str:
     return str(value)
 
 
+NOTHING: Final[frozenset[object]] = frozenset()  # one for all bindings without arguments
+
+
 def frozen(value: Value) -> object:
     """Return a hashable stand-in for a value; equal values have equal stand-ins."""
     if isinstance(value, dict):
-        return frozenset((name, frozen(item)) for name, item in value.items())
+        return frozenset((name, frozen(item)) for name, item in value.items()) if value else NOTHING
     if isinstance(value, list | tuple):
         return tuple(frozen(item) for item in value)
     if isinstance(value, bool):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from socket import socket as Socket  # noqa: N812
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -26,7 +25,7 @@ class SendBuffer:
     __slots__ = ("_pieces",)
 
     def __init__(self) -> None:
-        self._pieces: deque[memoryview] = deque()
+        self._pieces: list[memoryview] = []  # most are empty, and an empty deque has 760 bytes
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -44,9 +43,11 @@ class SendBuffer:
             count = socket.sendmsg(self._first())
         else:
             count = socket.send(pieces[0])
-        left = count
-        while pieces and left >= len(pieces[0]):
-            left -= len(pieces.popleft())
+        left, gone = count, 0
+        while gone < len(pieces) and left >= len(pieces[gone]):
+            left -= len(pieces[gone])
+            gone += 1
+        del pieces[:gone]
         if left:
             pieces[0] = pieces[0][left:]
         return count

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from abc import abstractmethod
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -91,7 +90,7 @@ class SocketIO:
         self._read_size = read_size
         self._read_size_max = read_size_max
         self._turn_s = turn_s
-        self._held: deque[tuple[int, list[memoryview]]] = deque()  # commits, and bytes that wait for them
+        self._held: list[tuple[int, list[memoryview]]] = []  # commits, and bytes that wait for them
         self._backlog = SendBuffer()
         self._all_sent: trio.Event | None = None  # set once the second task has sent the backlog
         self._timer: Timer | None = None

@@ -372,7 +372,7 @@ class Transport(SocketIO, Connected):
     def landed(self, commit: int, behind: bool) -> bool:
         """Send what was held for commits up to this one, now on disk. Returns whether there is more to wait for."""
         while self._held and self._held[0][0] <= commit:
-            self._backlog.add(self._held.popleft()[1])
+            self._backlog.add(self._held.pop(0)[1])
         self.send_backlog()
         if not self._held:
             nothing_held(self)

@@ -711,7 +711,7 @@ def sent_unnoted() -> Iterator[None]:
     def fly(
         self: Session, consumer: QueueConsumer, delivery: Delivery, sending: Sending, body: bytes
     ) -> None:
-        flight = self.flights.take(sending.qos, delivery)
+        flight = self.own_flights().take(sending.qos, delivery)
         self._send_flight(consumer, flight, sending, body, delivery.redelivered)
 
     with replaced(Session, "fly", fly):

@@ -111,7 +111,7 @@ class AdapterMqtt(ServedConnection, Handler):
         super().__init__(broker, config, outbox, peer, self.settings.mechanisms)
         self.answers = Answers(broker, outbox)
         self.session: Session | None = None
-        self._publishing: Publishing | None = None
+        self._publishing: Publishing | None = None  # until the client has published
         self._again: Login | None = None  # another authentication of a client that is in
         self._connect: Connect | None = None  # until the client is in
         self._method = ""  # of an enhanced authentication
@@ -262,8 +262,6 @@ class AdapterMqtt(ServedConnection, Handler):
             raise error_of(failure) from None
         self.session = session
         self.broker.guest(Measures)
-        size_max = self.config.message_size_max
-        self._publishing = Publishing(self.client, client_id, self.settings, size_max)
         session.attach(self, self.client, connect.will, self.wire.in_flight_max)
         self._promise(session)
         return Accepted(
@@ -339,9 +337,13 @@ class AdapterMqtt(ServedConnection, Handler):
     # Messages.
 
     def on_publish(self, run: PublishRun) -> int:
-        publishing, session = self._publishing, self.session
-        assert publishing is not None
+        session = self.session
         assert session is not None
+        publishing = self._publishing
+        if publishing is None:
+            size_max = self.config.message_size_max
+            publishing = Publishing(self.client, session.client_id, self.settings, size_max)
+            self._publishing = publishing
         qos = run.qos
         if not qos:
             return self._publish_unanswered(publishing, run)

@@ -106,7 +106,7 @@ class Sending:
 class QueueConsumer(Consumer):
     """The consumer of one queue of a session, while that has a connection."""
 
-    __slots__ = ("_last", "_settles_soon", "_to_accept", "_to_reject", "group", "session")
+    __slots__ = ("_last", "_to_settle", "group", "session")
 
     def __init__(self, session: Session, queue: Queue, group: Group, settled: bool, window: Window) -> None:
         """`settled`: all its messages have QoS 0."""
@@ -114,9 +114,8 @@ class QueueConsumer(Consumer):
         self.session = session
         self.group = group
         self._last: Sending | None = None
-        self._to_accept: list[Delivery] = []
-        self._to_reject: list[Delivery] = []
-        self._settles_soon = False
+        # What is settled soon, and whether it is accepted; None: nothing is.
+        self._to_settle: list[tuple[Delivery, bool]] | None = None
 
     def facts(self) -> ConsumerFacts:
         served = self.session.served
@@ -231,20 +230,19 @@ class QueueConsumer(Consumer):
         if self.settled:
             return  # the queue has accepted it
         self.window.credit += 1
-        (self._to_accept if accepted else self._to_reject).append(delivery)
-        if not self._settles_soon:
-            self._settles_soon = True
+        if self._to_settle is None:
+            self._to_settle = []
             broker = self.session.broker
             broker.timers.at(broker.now, self._settle_now)
+        self._to_settle.append((delivery, accepted))
 
     def _settle_now(self, now: float) -> None:
-        self._settles_soon = False
-        accepted, self._to_accept = self._to_accept, []
-        rejected, self._to_reject = self._to_reject, []
-        for delivery in accepted:
-            delivery.queue.accept(delivery)
-        for delivery in rejected:
-            delivery.queue.reject(delivery)
+        settled, self._to_settle = self._to_settle, None
+        for delivery, accepted in settled or ():
+            if accepted:
+                delivery.queue.accept(delivery)
+            else:
+                delivery.queue.reject(delivery)
         self.wake()
 
     def end(self) -> None:

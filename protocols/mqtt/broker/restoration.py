@@ -84,7 +84,6 @@ def _restore_session(host: VirtualHost, record: ProtocolRecord) -> None:
         name = session.queue_name(subscribed)
         group = session.groups.setdefault(name, Group(name, subscribed.share is not None))
         group.put(subscribed)
-        session.group_of[subscribed.topic_filter] = group
         if subscribed.share is not None:
             sessions_of(host).join(name, session)
     session.received = dict.fromkeys(sorted(noted.received))
@@ -110,6 +109,8 @@ def _restore_session(host: VirtualHost, record: ProtocolRecord) -> None:
 def _restore_flights(host: VirtualHost, session: Session, noted: Noted) -> None:
     """Take the messages off their queues again that were sent with QoS 2, and not received for certain."""
     assert session.record is not None
+    if noted.released or noted.sent:
+        session.own_flights()
     for packet_id in sorted(noted.released):
         session.flights.restore(Flight(packet_id, 2, None, Stage.RELEASED))
     for name, by_position in noted.sent.items():

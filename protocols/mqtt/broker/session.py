@@ -47,6 +47,8 @@ PREFIX: Final = "mqtt-subscription-"  # of the names of queues, as in RabbitMQ
 SHARED_PREFIX: Final = "mqtt-shared-"
 SHOWN_AT_ONCE: Final = 50  # retained messages, in 0.2 ms
 NAME_MAX: Final = 255  # bytes of a queue's name
+# The flights of all sessions that have sent nothing yet. They stay empty.
+NO_FLIGHTS: Final[Flights[Delivery | None]] = Flights()
 
 
 class Session:
@@ -70,7 +72,6 @@ class Session:
         "exchange",
         "expiry_s",
         "flights",
-        "group_of",
         "groups",
         "host",
         "in_flight_max",
@@ -100,8 +101,7 @@ class Session:
         self.expiry_s = expiry_s
         self.lasts = expiry_s > 0
         self.groups: dict[str, Group] = {}  # by the name of the queue
-        self.group_of: dict[str, Group] = {}  # by topic filter
-        self.flights: Flights[Delivery | None] = Flights()
+        self.flights = NO_FLIGHTS  # `own_flights` returns those to be added to
         self.received: dict[int, None] = {}  # packet identifiers of QoS 2 that wait for PUBREL
         self.record: ProtocolRecord | None = None
         self.served: AdapterMqtt | None = None  # its connection
@@ -113,10 +113,10 @@ class Session:
         self.delivered = self.delivered_settled = self.accepted = 0
         self.left_ms: int | None = None  # when the last connection ended, in ms since 1970-01-01 UTC
         self._consumers: dict[str, QueueConsumer] = {}  # by the name of the queue
-        # What waits for its turn after a reconnection, the oldest last. Lists: an empty deque has 760 bytes.
-        self._resend: list[Flight[Delivery | None]] = []
+        # What waits for its turn after a reconnection, the oldest last. None, as below: sessions are many.
+        self._resend: list[Flight[Delivery | None]] | None = None
         # Queues of new subscriptions, and the retained messages that are still to be put into them.
-        self._showing: list[tuple[Queue, Iterator[RetainedMessage | None]]] = []
+        self._showing: list[tuple[Queue, Iterator[RetainedMessage | None]]] | None = None
         self._window = Window(0)
         self._expiry: Timer | None = None
         self._will_timer: Timer | None = None
@@ -165,8 +165,8 @@ class Session:
         comes_again = len(self.flights) > 0
         if comes_again:  # what is new comes after that (MQTT-4.6.0-5)
             self._window.credit -= self.in_flight_max
-        self._resend = list(reversed(self.flights.by_id.values()))
-        for _ in range(min(len(self._resend), self.in_flight_max)):
+        self._resend = list(reversed(self.flights.by_id.values())) or None
+        for _ in range(min(len(self.flights), self.in_flight_max)):
             self._send_next_again()
         if comes_again:
             served.answers.add(partial(_let_new_ones_follow, self, served), False)
@@ -228,7 +228,7 @@ class Session:
         for consumer in list(self._consumers.values()):
             consumer.end()
         self._consumers.clear()
-        self._resend.clear()
+        self._resend = None
         self.served = None
         while client.abandon_queue():  # those of QoS 0, or all
             pass
@@ -285,7 +285,7 @@ class Session:
         for flight in self.flights.by_id.values():
             if flight.token is not None and not flight.token.queue.deleted and flight.stage is Stage.SENT:
                 flight.token.queue.release(flight.token)
-        self.flights.by_id.clear()
+        self.flights = NO_FLIGHTS
         for name, group in list(self.groups.items()):
             self._leave(name, group)
         self.sessions.forget(self)
@@ -315,8 +315,8 @@ class Session:
         name = self.queue_name(subscribed)
         if len(name.encode()) > NAME_MAX:
             return r.TOPIC_FILTER_INVALID
-        before = self.group_of.get(asked.topic_filter)
-        if before is None and len(self.group_of) >= self.settings.subscriptions_max:
+        before = self._group_of(asked.topic_filter)
+        if before is None and self.subscriptions >= self.settings.subscriptions_max:
             return r.QUOTA_EXCEEDED
         group = self.groups.get(name) or Group(name, subscribed.share is not None)
         was_there = name in self.host.queues
@@ -331,7 +331,6 @@ class Session:
             return code_of(failure)
         group.put(subscribed)
         self.groups[name] = group
-        self.group_of[asked.topic_filter] = group
         if subscribed.share is not None:
             self.sessions.join(name, self)
         if before is not None and before is not group:
@@ -392,29 +391,48 @@ class Session:
 
     def _show_retained(self, queue: Queue, subscribed: Subscribed) -> None:
         """Put the retained messages that a subscription matches into its queue: in portions, if they are many."""
-        self._showing.append((queue, retained_of(self.host).matching(subscribed.levels)))
-        if len(self._showing) == 1:
+        found = retained_of(self.host).matching(subscribed.levels)
+        if self._showing is not None:
+            self._showing.append((queue, found))
+        else:
+            self._showing = [(queue, found)]
             self.broker.long_work.begin(self._show_some)
 
     def _show_some(self) -> bool:
         """Show some retained messages, and return whether there may be more."""
-        queue, found = self._showing[0]
+        showing = self._showing
+        assert showing is not None
+        queue, found = showing[0]
         retained, count = retained_of(self.host), 0
         for each in islice(found, SHOWN_AT_ONCE):
             if each is not None:  # else some topics did not match
                 self.broker.deliver(retained.message_of(each, self.exchange), (queue,))
             count += 1
         if count < SHOWN_AT_ONCE or queue.deleted:
-            del self._showing[0]
-        return bool(self._showing)
+            del showing[0]
+            if not showing:
+                self._showing = None
+        return self._showing is not None
 
     def _unsubscribe(self, topic_filter: str) -> int:
         """Unsubscribe, and return the reason code."""
-        group = self.group_of.pop(topic_filter, None)
+        group = self._group_of(topic_filter)
         if group is None:
             return r.NO_SUBSCRIPTION_EXISTED
         self._withdraw(group, topic_filter)
         return r.SUCCESS
+
+    @property
+    def subscriptions(self) -> int:
+        """The number of subscriptions."""
+        return sum(len(group.by_filter) for group in self.groups.values())
+
+    def _group_of(self, topic_filter: str) -> Group | None:
+        """Return the group of a subscription; None if there is no such one."""
+        for group in self.groups.values():  # one or two, and one for each shared subscription
+            if topic_filter in group.by_filter:
+                return group
+        return None
 
     def _withdraw(self, group: Group, topic_filter: str) -> None:
         """Remove a subscription from a group, with its binding, and the queue if it was the last one."""
@@ -451,10 +469,16 @@ class Session:
 
     # Messages to the client.
 
+    def own_flights(self) -> Flights[Delivery | None]:
+        """Return the session's flights, to be added to."""
+        if self.flights is NO_FLIGHTS:
+            self.flights = Flights()
+        return self.flights
+
     def fly(self, consumer: QueueConsumer, delivery: Delivery, sending: Sending, body: bytes) -> None:
         """Send a message with QoS 1 or 2; one with QoS 2 once its packet identifier is on disk."""
         self.delivered += 1
-        flight = self.flights.take(sending.qos, delivery)
+        flight = self.own_flights().take(sending.qos, delivery)
         dup = delivery.redelivered and not consumer.group.is_shared  # to this client, then (MQTT-3.3.1-1)
         if sending.qos == 2 and self.record is not None and delivery.stored:
             self.record.note(notes.sent(flight.packet_id, delivery.queue.name), delivery.position)

@@ -93,7 +93,7 @@ class Group:
         self.is_shared = is_shared  # other sessions take messages from the same queue
         self.revision = 0  # rises with each change
         self.by_filter: dict[str, Subscribed] = {}
-        self._matched: dict[str, Match | None] = {}
+        self._matched: dict[str, Match | None] | None = None  # None: nothing is remembered
 
     @property
     def only(self) -> Subscribed:
@@ -110,20 +110,19 @@ class Group:
         self._changed()
 
     def _changed(self) -> None:
-        self._matched.clear()
+        self._matched = None
         self.revision += 1
 
     def match(self, topic: str) -> Match | None:
         """Return the joint options of the subscriptions that match, or None if there are none."""
-        try:
-            return self._matched[topic]
-        except KeyError:
-            pass
-        if len(self._matched) >= MATCHED_MAX:
-            self._matched.clear()
+        matched = self._matched
+        if matched is None or len(matched) >= MATCHED_MAX:
+            matched = self._matched = {}
+        elif topic in matched:
+            return matched[topic]
         levels = topic.split("/")
         found = [each for each in self.by_filter.values() if matches(each.levels, levels)]
-        match = self._matched[topic] = _joined(found)
+        match = matched[topic] = _joined(found)
         return match
 
 

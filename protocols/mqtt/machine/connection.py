@@ -75,13 +75,14 @@ class Connection(ConnectionMachine):
         "_aliases_in",
         "_aliases_out",
         "_aliases_out_max",
+        "_client",
         "_handler",
+        "_is_bridge",
         "_method",
         "_reader",
         "_renews",
         "_rest",
         "_tells_reasons",
-        "client",
         "in_flight_max",
         "keep_alive_s",
         "packet_size_max",
@@ -99,7 +100,8 @@ class Connection(ConnectionMachine):
         self.terms = terms
         self._reader = Reader(terms.connect_size_max, from_client=True)
         self.version = 0  # 4 or 5, once CONNECT has been read
-        self.client: Connect | None = None  # what the client has said of itself, without its password
+        self._client: Connect | None = None  # what the client has said of itself, until it is in
+        self._is_bridge = False
         self.keep_alive_s = 0
         self.packet_size_max = PACKET_SIZE_MAX  # of packets that are sent
         self.in_flight_max = 1  # messages of QoS 1 and 2 that may be on their way to the client
@@ -109,8 +111,8 @@ class Connection(ConnectionMachine):
         self._renews = False  # it authenticates itself again
         self._rest: PublishRun | None = None  # messages that wait for the turns of others
         self._tells_reasons = True
-        self._aliases_in: dict[int, str] = {}
-        self._aliases_out: dict[bytes, int] = {}
+        self._aliases_in: dict[int, str] | None = None  # None: there are none
+        self._aliases_out: dict[bytes, int] | None = None
         self._aliases_out_max = 0
 
     # Input.
@@ -167,7 +169,8 @@ class Connection(ConnectionMachine):
         longest = self.terms.keep_alive_max_s
         if self.version == MQTT_5 and longest and not 0 < packet.keep_alive <= longest:
             self.keep_alive_s = longest
-        self.client = packet
+        self._client = packet
+        self._is_bridge = packet.is_bridge
         self._proceed(self._handler.on_connect(packet))
 
     def _auth(self, packet: Packet) -> None:
@@ -210,11 +213,9 @@ class Connection(ConnectionMachine):
         self.outbox.write(Auth(code, told).encode(self.version))
 
     def _open(self, accepted: Accepted) -> None:
-        client = self.client
+        client, self._client = self._client, None
         assert client is not None
         terms = self.terms
-        client.password = None
-        client.will = None
         self.heartbeat_s = self.keep_alive_s
         self._reader.packet_size_max = terms.packet_size_max
         told = NONE
@@ -269,6 +270,8 @@ class Connection(ConnectionMachine):
                 continue
             if alias > self.terms.topic_alias_max:
                 raise MqttError(r.TOPIC_ALIAS_INVALID, f"topic alias {alias} is larger than allowed")
+            if self._aliases_in is None:
+                self._aliases_in = {}
             if topics[at]:
                 self._aliases_in[alias] = topics[at]
             elif (topic := self._aliases_in.get(alias)) is not None:
@@ -301,7 +304,7 @@ class Connection(ConnectionMachine):
 
     def _subscribe(self, packet: Packet) -> None:
         assert isinstance(packet, Subscribe)
-        if self.client is not None and self.client.is_bridge:  # version 5 has these options for that
+        if self._is_bridge:  # version 5 has these options for that
             for each in packet.subscriptions:
                 each.no_local = each.retain_as_published = True
         codes = self._handler.on_subscribe(packet)
@@ -354,6 +357,8 @@ class Connection(ConnectionMachine):
 
     def _aliased(self, field: bytes, properties: bytes) -> tuple[bytes, bytes]:
         """Return the topic, or an empty one, and the properties with its alias, if it gets one."""
+        if self._aliases_out is None:
+            self._aliases_out = {}
         aliases = self._aliases_out
         alias = aliases.get(field)
         if alias is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -105,6 +107,17 @@ def test_nothing_at_all_is_sent_like_anything_else(pieces: list[bytes]) -> None:
         if waiting:
             waiting.send(line)  # type: ignore[arg-type]
     assert (line.told, len(waiting)) == (b"".join(pieces), 0)
+
+
+def test_an_empty_buffer_takes_little_memory() -> None:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        empty = [SendBuffer() for _ in range(1000)]
+        octets = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert octets / len(empty) < 200
 
 
 def test_what_has_been_cleared_is_not_sent() -> None:
