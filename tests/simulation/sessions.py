@@ -3,7 +3,10 @@
 A device does as MQTT 5 asks: what is not acknowledged it sends again when it is back, and it knows the identifiers of
 QoS 2. So the model needs no commits: what a device was told is there after a kill, and in the end each message has
 come to each session that had subscribed before, with QoS 2 once; the same holds for wills of connections that broke
-off. Of retained messages there is the last one that was acknowledged, or one that was sent after it.
+off. A shared subscription is one session more, whoever of its members gets a message: another one gets it again only
+if the connection of the first has ended before it had acknowledged. What has QoS 0, from its publisher or by the
+subscription, comes once at most and in order, and comes for certain once all is calm. Of retained messages there is
+the last one that was acknowledged, or one that was sent after it.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from leveret.protocols.mqtt.codec.reason_codes import NO_SUBSCRIPTION_EXISTED, P
 from leveret.testing.simulation import World
 from tests.mqtt.peer import Peer
 
-from .held import MemoryDisk
+from .held import Disk, MemoryDisk, Reached
 from .node import Connection, SimulatedNode
 
 DEVICES: Final = 4
@@ -45,7 +48,10 @@ IN_FLIGHT: Final = 3  # messages on their way to a device at most
 OUT_MAX: Final = 6  # messages that a device has sent and that are not acknowledged
 ROUNDS_MAX: Final = 200  # in which all that is there has come to where it belongs
 WILLS: Final = "w"  # the topic of all wills
-FILTERS: Final = ("a", "b", "+", WILLS)
+UNANSWERED: Final = "z/0"  # the filter to which all subscribe with QoS 0, and its topic
+FILTERS: Final = ("a", "b", "+", WILLS, UNANSWERED)
+SHARES: Final = ("$share/g/s/1", "$share/g/s/+")  # with their places as identifiers, from 1 on
+TOPICS: Final = ("a", "b", UNANSWERED, "s/1", "s/1", "s/2")
 DELAY_S: Final = 2  # of some wills
 ASKED, GRANTED, LEAVING = "asked", "granted", "leaving"
 
@@ -76,6 +82,22 @@ class Saying:
     is_repeated: bool = False  # it was sent again, as it was not acknowledged
     is_released: bool = False  # the broker has it for certain, with QoS 2
     left_in: int = 0  # the commit of the good end of its connection
+    shares: set[str] = attrs.field(factory=set)  # the shared subscriptions of which a member has to get it
+    given: dict[str, list[Given]] = attrs.field(factory=dict)  # to the members of each
+
+
+@attrs.frozen
+class Given:
+    """A message that a member of a shared subscription got."""
+
+    device: Device
+    era: int
+    qos: int
+
+    @property
+    def may_come_back(self) -> bool:
+        """Whether the member may not have acknowledged it before its connection ended."""
+        return self.qos == 1 and self.era < self.device.era
 
 
 def is_delayed(will: Saying) -> bool:
@@ -95,12 +117,14 @@ class Device:
         self.has_session = False  # likewise
         self.era = 0  # rises when a connection ends
         self.filters: dict[str, str] = {}
+        self.shares: set[str] = set()  # the shared subscriptions that it has ever had
         self.asked: dict[int, str] = {}  # filters by packet identifier
         self.out: dict[int, Saying] = {}  # by packet identifier
         self.open: set[int] = set()  # identifiers of QoS 2 that it has had, and that are not released
         self.answers: list[Ack] = []
         self.got: Counter[bytes] = Counter()
         self.last_era: dict[bytes, int] = {}
+        self.last_start: dict[bytes, int] = {}  # of the node
         self.newest: dict[tuple[Device, str, int], int] = {}  # the last number of a sender, a topic and a QoS
         self.will: Saying | None = None
         self._last_id = 0
@@ -114,7 +138,16 @@ class Device:
         self.peer.send(packet)
 
     def subscribed(self, topic: str, *states: str) -> bool:
-        return any(state in states and each in ("+", topic) for each, state in self.filters.items())
+        return any(state in states and matches(each, topic) for each, state in self.filters.items())
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    return topic_filter == topic or (topic_filter == "+" and "/" not in topic)
+
+
+def shares_of(topic: str) -> list[str]:
+    """Return the shared subscriptions that a topic matches."""
+    return [each for each in SHARES if each.endswith((f"/{topic}", "/s/+")) and topic.startswith("s/")]
 
 
 class Sessions(World):
@@ -122,14 +155,15 @@ class Sessions(World):
 
     weights: Mapping[str, int] = {
         "connect": 16,
-        "subscribe": 9,
-        "unsubscribe": 2,
+        "subscribe": 14,
+        "unsubscribe": 4,
         "publish": 20,
         "retain": 8,
         "answer": 18,
         "land": 26,
         "tick": 5,
         "lose": 6,
+        "take_over": 4,
         "leave": 3,
         "no_space": 2,
         "crash": 5,
@@ -140,14 +174,22 @@ class Sessions(World):
     def __init__(self) -> None:
         self.history: list[str] = []
         self._digest = sha256()
-        self.node = SimulatedNode(MemoryDisk(), 0.0, 1_000_000_000.0)
+        self.node = SimulatedNode(self._disk(), 0.0, 1_000_000_000.0)
         self.devices = [Device(number) for number in range(1, DEVICES + 1)]
         self.sayings: dict[bytes, Saying] = {}
         # By topic: what may be there, beginning with the last that was acknowledged.
         self.retained: dict[str, list[bytes]] = {f"r/{each.name}": [b""] for each in self.devices}
         self._number = 0
+        self._starts = 0
         self.node.settle()
         self._land_all()
+
+    def _disk(self) -> Disk:
+        return MemoryDisk()
+
+    def _disk_again(self) -> Disk:
+        """Return the disk as the next start finds it."""
+        return self.node.disk.again()
 
     def say(self, text: str) -> None:
         self.history.append(f"  {self.node.broker.now:8.3f} s  commit {self.node.journal.open}: {text}")
@@ -234,24 +276,45 @@ class Sessions(World):
             return
         if packet.qos == 2:
             device.open.add(packet.packet_id)
-        device.answers.append(Ack(PUBREC if packet.qos == 2 else PUBACK, packet.packet_id))
+        if packet.qos:
+            device.answers.append(Ack(PUBREC if packet.qos == 2 else PUBACK, packet.packet_id))
         body = packet.payload
         saying = self.sayings.get(body)
         assert saying is not None, f"{body!r} was never said"
         self.say(f"{device.name} gets {body.decode()}")
         assert saying.is_due, f"the will {body!r} of a connection that has not broken off is given"
+        qos = 0 if saying.topic == UNANSWERED else min(device.qos, saying.qos)
+        assert packet.qos == qos, f"{body!r} has QoS {packet.qos}"
+        if packet.properties.subscription_identifiers:
+            (place,) = packet.properties.subscription_identifiers
+            self._receive_shared(device, saying, SHARES[place - 1], qos)
+            return
         assert device in saying.allowed, f"{body!r} of '{saying.topic}' is given to {device.name}"
-        assert packet.qos == min(device.qos, saying.qos), f"{body!r} has QoS {packet.qos}"
         device.got[body] += 1
         if device.got[body] == 1 and not saying.is_repeated:
             key = (saying.sender, saying.topic, saying.qos)
             assert saying.number > device.newest.get(key, 0), f"{body!r} comes late to {device.name}"
             device.newest[key] = saying.number
         elif device.got[body] > 1:
-            assert packet.qos == 1, f"{device.name} gets {body!r} with QoS 2 twice"
-            is_allowed = saying.is_repeated or device.last_era[body] < device.era
+            if qos:
+                assert qos == 1, f"{device.name} gets {body!r} with QoS 2 twice"
+                is_allowed = saying.is_repeated or device.last_era[body] < device.era
+            else:
+                was_killed = device.last_start[body] < self._starts  # it does not wait for the disk
+                is_allowed = saying.is_repeated and (saying.qos == 1 or was_killed)
             assert is_allowed, f"{device.name} gets {body!r} twice on one connection"
         device.last_era[body] = device.era
+        device.last_start[body] = self._starts
+
+    def _receive_shared(self, device: Device, saying: Saying, share: str, qos: int) -> None:
+        body = saying.body
+        assert share in device.shares, f"{body!r} of '{share}' is given to {device.name}"
+        assert share in shares_of(saying.topic), f"{body!r} of '{saying.topic}' is given to '{share}'"
+        before = saying.given.setdefault(share, [])
+        for each in before:
+            is_allowed = each.may_come_back or (saying.is_repeated and saying.qos == 1)
+            assert is_allowed, f"{body!r} of '{share}' is given to {each.device.name} and to {device.name}"
+        before.append(Given(device, device.era, qos))
 
     def _said(self, device: Device, topic: str, qos: int, body: bytes | None = None) -> Saying:
         self._number += 1
@@ -267,6 +330,12 @@ class Sessions(World):
                 saying.allowed.add(each)
             if is_certain and each.subscribed(saying.topic, GRANTED):
                 saying.expected.add(each)
+        if is_certain:
+            saying.shares.update(each for each in shares_of(saying.topic) if self._is_held(each))
+
+    def _is_held(self, share: str) -> bool:
+        """Return whether a shared subscription has a member for certain."""
+        return any(each.filters.get(share) == GRANTED for each in self.devices)
 
     def _send(self, device: Device, packet_id: int, saying: Saying, dup: bool = False) -> None:
         is_retained = saying.topic in self.retained
@@ -308,6 +377,29 @@ class Sessions(World):
 
     def finish(self) -> None:
         """Everything has come to where it belongs, once all are back and answer."""
+        self._calm_down()
+        for device in self.devices:  # none of these is lost now
+            for topic in ("a", UNANSWERED, "s/1"):
+                saying = self._said(device, topic, 0)
+                self._will_come(saying)
+                self._publish(device, saying)
+        self._calm_down()
+        for saying in self.sayings.values():
+            for device in saying.expected:
+                count = device.got[saying.body]
+                assert count, f"{saying.body!r} of '{saying.topic}' never comes to {device.name}"
+            for share in saying.shares:
+                assert saying.given.get(share), f"{saying.body!r} never comes to a member of '{share}'"
+        for topic, (last, *others) in self.retained.items():
+            assert not others, f"{others} of '{topic}' are not acknowledged"
+            found = retained_of(self.node.host).get(topic)
+            assert (b"" if found is None else found.payload) == last
+        for name, queue in self.node.host.queues.items():
+            assert not queue.ready, f"'{name}' has {queue.ready} messages"
+            assert not queue.unsettled, f"'{name}' has {queue.unsettled} messages that are out"
+
+    def _calm_down(self) -> None:
+        """Have all come back and answer, until there is nothing more to answer."""
         quiet = rounds = 0
         while quiet < 3:
             rounds += 1
@@ -322,17 +414,6 @@ class Sessions(World):
                 self._answer(device, len(device.answers))
             quiet = 0 if is_busy else quiet + 1
         self.check()
-        for saying in self.sayings.values():
-            for device in saying.expected:
-                count = device.got[saying.body]
-                assert count, f"{saying.body!r} of '{saying.topic}' never comes to {device.name}"
-        for topic, (last, *others) in self.retained.items():
-            assert not others, f"{others} of '{topic}' are not acknowledged"
-            found = retained_of(self.node.host).get(topic)
-            assert (b"" if found is None else found.payload) == last
-        for name, queue in self.node.host.queues.items():
-            assert not queue.ready, f"'{name}' has {queue.ready} messages"
-            assert not queue.unsettled, f"'{name}' has {queue.unsettled} messages that are out"
 
     @staticmethod
     def _is_busy(device: Device) -> bool:
@@ -360,7 +441,7 @@ class Sessions(World):
 
     def step_subscribe(self, random: Random) -> None:
         if (device := self._any(random)) is not None:
-            topic_filter = random.choice(FILTERS)
+            topic_filter = random.choice(FILTERS if random.random() < 0.6 else SHARES)
             if device.filters.get(topic_filter) is None:
                 device.filters[topic_filter] = ASKED
                 self._ask(device, topic_filter)
@@ -374,6 +455,8 @@ class Sessions(World):
             for saying in self.sayings.values():
                 if not device.subscribed(saying.topic, GRANTED):
                     saying.expected.discard(device)
+                if topic_filter in SHARES and not self._is_held(topic_filter):
+                    saying.shares.discard(topic_filter)  # the last one has left
             self._ask(device, topic_filter)
 
     def _ask(self, device: Device, topic_filter: str) -> None:
@@ -382,15 +465,20 @@ class Sessions(World):
         self.say(f"{device.name} asks for '{topic_filter}': {device.filters[topic_filter]}")
         if device.filters[topic_filter] == LEAVING:
             device.send(Unsubscribe(packet_id, (topic_filter,)))
-        else:
-            device.send(Subscribe(packet_id, (Subscription(topic_filter, device.qos),)))
+            return
+        properties = NONE
+        if topic_filter in SHARES:
+            device.shares.add(topic_filter)
+            properties = Properties(subscription_identifiers=(SHARES.index(topic_filter) + 1,))
+        qos = 0 if topic_filter == UNANSWERED else device.qos
+        device.send(Subscribe(packet_id, (Subscription(topic_filter, qos),), properties))
 
     def step_publish(self, random: Random) -> None:
         for _ in range(random.randint(1, 3)):
             device = self._any(random)
             if device is not None and len(device.out) < OUT_MAX:
-                saying = self._said(device, random.choice("ab"), random.choice((1, 2)))
-                self._will_come(saying)
+                saying = self._said(device, random.choice(TOPICS), random.choice((0, 1, 2)))
+                self._will_come(saying, is_certain=saying.qos > 0 and saying.topic != UNANSWERED)
                 self._publish(device, saying)
 
     def step_retain(self, random: Random) -> None:
@@ -407,8 +495,10 @@ class Sessions(World):
         self._publish(device, self._said(device, topic, 1 + int(device.name[1:]) % 2, body))
 
     def _publish(self, device: Device, saying: Saying) -> None:
-        packet_id = device.next_id()
-        device.out[packet_id] = saying
+        packet_id = 0
+        if saying.qos:
+            packet_id = device.next_id()
+            device.out[packet_id] = saying
         self.say(f"{device.name} publishes {saying.body.decode()} to '{saying.topic}' with QoS {saying.qos}")
         self._send(device, packet_id, saying)
 
@@ -430,6 +520,21 @@ class Sessions(World):
         connection = device.connection
         assert connection is not None
         self._end(device, is_lost=True)
+        connection.end()
+
+    def step_take_over(self, random: Random) -> None:
+        """A second connection of a device takes its session over: the first one is closed, as if it had broken off."""
+        connected = [each for each in self.devices if each.connection is not None]
+        if not connected:
+            return
+        device = random.choice(connected)
+        connection, peer = device.connection, device.peer
+        assert connection is not None
+        assert peer is not None
+        self.say(f"another connection takes the session of {device.name} over")
+        self._end(device, is_lost=True)
+        self._connect(device, random)
+        assert peer.front.closed, f"the first connection of {device.name} is still there"
         connection.end()
 
     def step_leave(self, random: Random) -> None:
@@ -477,13 +582,15 @@ class Sessions(World):
 
     def step_crash(self, random: Random) -> None:
         self.say("the node is killed")
-        self._start_again(random)
+        (reached,) = self.node.disk.cut(random)
+        self._start_again(reached)
 
     def step_io_error(self, random: Random) -> None:
         if self.node.disk.flying is not None:
             self.say("input/output error")
             self.node.disk.fail(StoreError("input/output error"))
-            self._start_again(random)
+            (reached,) = self.node.disk.cut(random)
+            self._start_again(reached)
 
     def step_restart(self, random: Random) -> None:
         """The node is stopped properly, and starts again."""
@@ -495,20 +602,20 @@ class Sessions(World):
                 self._lose(device)
         self._settle_disk()
         self.node.persistence.close()
-        self._start_again(None)
+        self._start_again(Reached.whole(None))
 
-    def _start_again(self, random: Random | None) -> None:
-        """Start on what is on disk: of a node that was killed, if there is a generator."""
+    def _start_again(self, reached: Reached) -> None:
+        """Start on what is on disk."""
         self._digest.update(self.digest.encode())
+        self._starts += 1
         for device in self.devices:
             if device.connection is not None:
                 self._end(device, is_lost=True)
             device.era += 1
-        if random is not None:
-            (reached,) = self.node.disk.cut(random)
-            for saying in self.sayings.values():
-                if saying.left_in and reached.objects is not None and saying.left_in > reached.objects:
-                    saying.is_due = True
+        for saying in self.sayings.values():
+            if saying.left_in and reached.objects is not None and saying.left_in > reached.objects:
+                saying.is_due = True
+            saying.left_in = 0  # commits are counted from each start on
         now, wall = self.node.clock.now(), self.node.clock.wall()
-        self.node = SimulatedNode(self.node.disk.again(), now, wall)
+        self.node = SimulatedNode(self._disk_again(), now, wall)
         self.say("the node has started")

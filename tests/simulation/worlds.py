@@ -14,6 +14,7 @@ from .reading import Reading
 from .reading_sqlite import ReadingSqlite
 from .roles import Roles
 from .sessions import Sessions
+from .sessions_clustered import ClusteredSessions
 from .stored import Stored
 from .world import Messaging
 
@@ -27,6 +28,7 @@ WORLDS: Final[Mapping[str, type[Simulated]]] = {
     "readers-copy": LocalCopy,
     "roles": Roles,
     "sessions": Sessions,
+    "sessions-cluster": ClusteredSessions,
 }
 ROUND: Final = 12  # seeds
 PLACES: Final = {
@@ -39,6 +41,7 @@ PLACES: Final = {
     11: "readers-copy",
     3: "roles",
     5: "sessions",
+    8: "sessions-cluster",
 }  # in a round, of the worlds that are not in memory
 
 
