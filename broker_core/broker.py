@@ -269,10 +269,10 @@ class Broker(Settling):
 
     # The path of a message.
 
-    def publish(self, exchange: Exchange, message: Message) -> Outcome:
-        """Route a message from `exchange` and put it into its queues."""
+    def publish(self, exchange: Exchange, message: Message, is_prepared: bool = False) -> Outcome:
+        """Route a message from `exchange` and put it into its queues. `is_prepared`: `prepare` has returned it."""
         exchange.published += 1
-        if exchange.prepares:
+        if exchange.prepares and not is_prepared:
             prepared = self.prepare(exchange, message)
             if prepared is None:
                 return REFUSED
@@ -312,7 +312,8 @@ class Broker(Settling):
     def prepare(self, exchange: Exchange, message: Message) -> Message | None:
         """Return a published message as interceptors want it to be routed; None if one of them has refused it.
 
-        A message that its headers put off will wait in the queues that get it.
+        A message that its headers put off will wait in the queues that get it. Called by `publish`, or by those that
+        keep something of a message besides: they pass what this returns to `publish`.
         """
         try:
             return self.prepared(exchange, message)

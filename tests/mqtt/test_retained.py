@@ -37,6 +37,26 @@ class Never(Interceptor):
         raise PreconditionFailed("nothing passes")
 
 
+class Stamped(Interceptor):
+    """Adds a user property, and moves what begins with `private/` away with another payload."""
+
+    name = "x-stamped"
+
+    def incoming(self, message: Message, exchange: Exchange, now: float) -> Message:
+        stamped = message.saying({"stamp": "seen"})
+        if not message.key.startswith("private."):
+            return stamped
+        key, body = "public" + message.key[7:], message.body[:3]
+        return Message(message.encoding, message.exchange, key, stamped.properties, body, stamped.facts)
+
+
+def stamping() -> ClientBench:
+    bench = ClientBench()
+    entry: tuple[str, Table] = (Stamped.name, {})
+    bench.broker.intercept(chain_of((entry,), {Stamped.name: Stamped}, "node", bench.broker.clock, 1.0))
+    return bench
+
+
 def topics(peer: Peer) -> set[str]:
     return {each.topic for each in peer.messages()}
 
@@ -170,6 +190,47 @@ def test_what_an_interceptor_refuses_is_not_retained(qos: int) -> None:
     bench.broker.intercept(chain_of((entry,), {"x-never": Never}, "node", bench.broker.clock, 1.0))
     Peer(bench).connect("me").publish("a", b"1", qos=qos, retain=True)
     assert retained_of(bench.host).count == 0
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_retained_is_what_interceptors_have_let_in(qos: int) -> None:
+    bench = stamping()
+    early, late = Peer(bench).connect("early"), Peer(bench).connect("late")
+    early.subscribe("#", qos=2)
+    peer = Peer(bench).connect("me")
+    peer.publish("a/b", b"1", qos=qos, retain=True, message_expiry_interval=60, content_type="text/plain")
+    late.subscribe("#", qos=2)
+    (first,), (second,) = early.messages(), late.messages()
+    assert first.properties.user_properties == second.properties.user_properties == (("stamp", "seen"),)
+    assert (second.topic, second.payload, second.qos, second.retain) == ("a/b", b"1", qos, True)
+    assert second.properties.message_expiry_interval == 60
+    assert second.properties.content_type == "text/plain"
+    assert bench.host.exchanges["amq.topic"].published == 1
+
+
+def test_what_an_interceptor_moves_is_retained_and_deleted_where_it_went() -> None:
+    bench = stamping()
+    peer = Peer(bench).connect("me", will=Will("private/w", b"gone", 1, True))
+    peer.publish("private/a", b"secret", qos=1, retain=True)
+    retained = retained_of(bench.host)
+    assert [(each.topic, each.payload) for each in retained] == [("public/a", b"sec")]
+    peer.publish("private/a", b"", qos=1, retain=True)
+    assert retained.count == 0
+    peer.drop()
+    bench.settle()
+    assert [(each.topic, each.payload) for each in retained] == [("public/w", b"gon")]
+
+
+def test_what_an_interceptor_has_made_larger_has_to_be_small_enough() -> None:
+    bench = ClientBench("[protocols.mqtt]\nretained_size_max = 3")
+    entry: tuple[str, Table] = (Stamped.name, {})
+    bench.broker.intercept(chain_of((entry,), {Stamped.name: Stamped}, "node", bench.broker.clock, 1.0))
+    peer = Peer(bench).connect("me")
+    answers = [peer.publish(each, b"12345", qos=1, retain=True) for each in ("a", "private/a")]
+    assert [answer.reason_code for answer in answers if answer] == [
+        r.QUOTA_EXCEEDED,
+        r.NO_MATCHING_SUBSCRIBERS,
+    ]
 
 
 def test_a_will_that_is_refused_is_not_retained() -> None:

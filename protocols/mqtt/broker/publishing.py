@@ -14,7 +14,7 @@ from leveret.broker import REFUSED, UNROUTABLE, WORK_MAX, Outcome
 from leveret.message import NO_FACTS, Facts, Message
 from leveret.protocols.mqtt.broker.encoding import ENCODING, RETAIN, facts_of, packed
 from leveret.protocols.mqtt.broker.retained import retained_of
-from leveret.protocols.mqtt.broker.topics import fits, key_of
+from leveret.protocols.mqtt.broker.topics import can_be_topic, fits, key_of, topic_of
 from leveret.protocols.mqtt.codec.errors import MqttError
 from leveret.protocols.mqtt.codec.properties import NONE, Properties
 from leveret.protocols.mqtt.codec.reason_codes import (
@@ -79,15 +79,29 @@ class Publishing:
         flags = qos | (RETAIN if retain else 0)
         if properties is not self._properties or flags != self._flags:
             self._look_at(flags, qos, properties)
-        if retain and payload:
-            self._require_room(topic, payload)
         message = Message(ENCODING, exchange.name, key, self._octets, payload, self._facts)
         message.peer = self._client.peer
-        outcome = self._broker.publish(exchange, message)
+        if retain:
+            return self._code_of(self._publish_retained(exchange, topic, message, qos))
+        return self._code_of(self._broker.publish(exchange, message))
+
+    def _publish_retained(self, exchange: Exchange, topic: str, message: Message, qos: int) -> Outcome:
+        """Publish a message that is to be retained, as interceptors have changed it. Raises MqttError."""
+        broker = self._broker
+        if exchange.prepares:
+            prepared = broker.prepare(exchange, message)
+            if prepared is None:
+                exchange.published += 1
+                return REFUSED
+            if prepared is not message:
+                topic, message = topic_of(prepared.key), prepared
+        if message.body:
+            self._require_room(topic, message.body)
+        outcome = broker.publish(exchange, message, is_prepared=True)
         # A full queue drops its copy of a message of QoS 0; one of QoS 1 or 2 is not accepted then, as nothing of it.
-        if retain and (outcome is not REFUSED or (self._broker.refused_by and not qos)):
-            self._retain(topic, payload)
-        return self._code_of(outcome)
+        if outcome is not REFUSED or (broker.refused_by and not qos):
+            self._retain(topic, message)
+        return outcome
 
     def publish_alike(self, topic: str, payloads: list[bytes], properties: Properties) -> int:
         """Publish messages of QoS 0 that differ in their payloads only, and return how many: as many as a turn allows.
@@ -147,10 +161,12 @@ class Publishing:
             raise MqttError(QUOTA_EXCEEDED, f"a message of {len(payload)} bytes is too large to be retained")
         retained_of(self._host).require_room(topic, self._settings.retained_max)
 
-    def _retain(self, topic: str, payload: bytes) -> None:
+    def _retain(self, topic: str, message: Message) -> None:
         retained = retained_of(self._host)
-        if payload:
-            retained.retain(topic, self._octets, payload, self._facts.ttl_ms)
+        if not can_be_topic(topic):  # an interceptor has given it such a key
+            return
+        if message.body:
+            retained.retain(topic, message.properties, message.body, message.facts.ttl_ms)
         else:
             retained.delete(topic)
 
