@@ -300,7 +300,13 @@ def retained(bounds: Bounds, folder: Path, share: float) -> None:
         bounds.figure("one, besides its payload", each, "bytes", RETAINED_MAX)
         calm = proofs.longest_wait(broker.port, lambda: time.sleep(3))
         bounds.figure("longest wait of another client, at rest", calm, "ms")
-        for topic_filter, found in (("devices/+/nothing", 0), ("devices/+/out", count + 1000)):
+        every = count + 1000
+        for topic_filter, found in (
+            ("+/x", 0),
+            ("devices/+/nothing", 0),
+            ("devices/+/out", every),
+            ("#", every),
+        ):
             came: list[int] = []
             longest = proofs.longest_wait(
                 broker.port,

@@ -211,7 +211,7 @@ class Session:
             self._forget(flight)
             queue.accept(delivery)
             return False
-        step = partial(self._send_flight, consumer, flight, sending, sending.body, True)
+        step = partial(self._send_late, consumer, flight, sending, sending.body, True)
         served.answers.add(step, self.record is not None)
         return True
 
@@ -484,9 +484,21 @@ class Session:
             self.record.note(notes.sent(flight.packet_id, delivery.queue.name), delivery.position)
             served = self.served
             assert served is not None
-            step = partial(self._send_flight, consumer, flight, sending, body, dup)
+            step = partial(self._send_late, consumer, flight, sending, body, dup)
             served.answers.add(step, persistent=True)
         else:
+            self._send_flight(consumer, flight, sending, body, dup)
+
+    def _send_late(
+        self,
+        consumer: QueueConsumer,
+        flight: Flight[Delivery | None],
+        sending: Sending,
+        body: bytes,
+        dup: bool,
+    ) -> None:
+        """Send a flight that has waited, unless it has ended meanwhile."""
+        if self.flights.by_id.get(flight.packet_id) is flight:
             self._send_flight(consumer, flight, sending, body, dup)
 
     def _send_flight(
@@ -498,7 +510,7 @@ class Session:
         dup: bool,
     ) -> None:
         served = self.served
-        if self.flights.by_id.get(flight.packet_id) is not flight or served is None:
+        if served is None:
             return
         flags = sending.flags | DUP if dup else sending.flags
         if not served.wire.send(sending.field, body, sending.properties, flight.qos, flight.packet_id, flags):

@@ -10,7 +10,7 @@ identifiers (MQTT-4.4.0-1). `token` is what the owner keeps with each.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final, Generic, TypeVar
 
 from leveret.protocols.mqtt.codec.errors import ProtocolError
@@ -23,11 +23,11 @@ T = TypeVar("T")
 IDS_MAX: Final = 0xFFFF
 
 
-class Stage(Enum):
-    """The stage of a message on its way to the client."""
+class Stage(IntEnum):
+    """The stage of a message on its way to the client. It is a number, whose hash is no call of Python."""
 
-    SENT = "sent"
-    RELEASED = "released"
+    SENT = 0
+    RELEASED = 1
 
 
 class Fate(Enum):
