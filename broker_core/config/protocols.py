@@ -45,10 +45,16 @@ class Amqp091Settings(Record):
     initial_frame_max: int = key(
         Octets(4 * KIB, MIB), "The largest frame before a user has logged in.", 8 * KIB, reload=True
     )
-    channel_max: int = key(Whole(1, 65535), "The most channels on one connection.", 2047, reload=True)
+    channel_max: int = key(
+        Whole(1, 65535),
+        "The most channels on one connection. More for programs with a channel for each of many tasks.",
+        2047,
+        reload=True,
+    )
     heartbeat_s: int = key(
         Whole(0, 65535),
-        "Seconds between heartbeats, as suggested to clients; 0 suggests none.",
+        "Seconds between heartbeats, as suggested to clients; 0 suggests none. Fewer where lost clients have to be "
+        "noticed sooner.",
         60,
         reload=True,
     )
@@ -101,13 +107,14 @@ class Amqp10Settings(Record):
     idle_timeout_s: int = key(
         Whole(0, 65535),
         "Seconds without a frame after which a client is disconnected, at the latest half as many later; 0: never. "
-        "Half of it is announced.",
+        "Half of it is announced. Fewer where lost clients have to be noticed sooner.",
         60,
         reload=True,
     )
     link_credit: int = key(
         Whole(1, 65535),
-        "Messages that one link may have on their way to the broker, or not yet confirmed.",
+        "Messages that one link may have on their way to the broker, or not yet confirmed. More for publishers that "
+        "are far away.",
         170,
         reload=True,
     )

@@ -54,7 +54,11 @@ LOG_LEVEL: Final = OneOf("debug", "info", "warning", "error", "none")
 class NodeSettings(Record):
     """The node as a whole."""
 
-    name: str = key(NAME, "The node's name in logs and for clients.", "leveret")
+    name: str = key(
+        NAME,
+        "The node's name in logs and for clients. One of its own where several nodes are monitored together.",
+        "leveret",
+    )
     data_dir: Path | None = key(
         FilePath(),
         "The folder for durable data, for one node at a time; it is created if it is missing. Without one everything "
@@ -142,9 +146,17 @@ class LogSettings(Record):
     level: str = key(LOG_LEVEL, "The lowest level that is logged.", "info", reload=True)
     levels: LogLevels = key(RecordOf(LogLevels), "The levels of categories.", LogLevels())
     format: str = key(
-        OneOf("text", "json"), "Lines for people, or one JSON object a line.", "text", reload=True
+        OneOf("text", "json"),
+        "Lines for people, or one JSON object a line, for programs that collect logs.",
+        "text",
+        reload=True,
     )
-    console: bool = key(Flag(), "Whether the log is written to standard error.", True, reload=True)
+    console: bool = key(
+        Flag(),
+        "Whether the log is written to standard error. False where `log.file` has it, and both would be kept.",
+        True,
+        reload=True,
+    )
     file: LogFileSettings = key(RecordOf(LogFileSettings), "A file for the log.", LogFileSettings())
     audit: str = key(
         Text("an empty string, `log`, or the absolute path of a file", r"|log|/.+"),
@@ -187,22 +199,44 @@ class OpenTelemetrySettings(Record):
 class LimitsSettings(Record):
     """Limits of nodes, virtual hosts, connections and messages."""
 
-    connections_max: int | None = key(Limit(0, MANY), "Connections to the node.", None, reload=True)
+    connections_max: int | None = key(
+        Limit(0, MANY),
+        "Connections to the node. A number where clients that open ever more must not fill it.",
+        None,
+        reload=True,
+    )
     queues_max: int | None = key(
         Limit(0, MANY), "Queues in a virtual host that sets no limit of its own.", None, reload=True
     )
     exchanges_max: int | None = key(
-        Limit(0, MANY), "Exchanges on the node, over all virtual hosts.", None, reload=True
+        Limit(0, MANY),
+        "Exchanges on the node, over all virtual hosts. A number where users declare what they like.",
+        None,
+        reload=True,
     )
     consumers_per_channel_max: int | None = key(
-        Limit(0, MANY), "Consumers on one channel or session.", None, reload=True
+        Limit(0, MANY),
+        "Consumers on one channel or session. A number for clients that forget to cancel theirs.",
+        None,
+        reload=True,
     )
     channels_max: int | None = key(
-        Limit(0, MANY), "Channels and sessions, on all connections.", None, reload=True
+        Limit(0, MANY),
+        "Channels and sessions, on all connections. A number for clients that open channels and do not close them.",
+        None,
+        reload=True,
     )
-    virtual_hosts_max: int | None = key(Limit(0, MANY), "Virtual hosts of the node.", None, reload=True)
+    virtual_hosts_max: int | None = key(
+        Limit(0, MANY),
+        "Virtual hosts of the node. A number where others than operators create them.",
+        None,
+        reload=True,
+    )
     handshake_timeout_s: int = key(
-        Whole(1, 3600), "Seconds that a peer has to log in, from the moment it connects.", 10, reload=True
+        Whole(1, 3600),
+        "Seconds that a peer has to log in, from the moment it connects. More where a slow server checks passwords.",
+        10,
+        reload=True,
     )
     send_timeout_s: int = key(
         Whole(0, 86_400),
@@ -212,10 +246,16 @@ class LimitsSettings(Record):
         reload=True,
     )
     connection_rate: int | None = key(
-        Limit(1, MANY), "Connections in a second, in all; further ones are closed.", None, reload=True
+        Limit(1, MANY),
+        "Connections in a second, in all; further ones are closed. A number where strangers reach the node.",
+        None,
+        reload=True,
     )
     connection_rate_per_address: int | None = key(
-        Limit(1, MANY), "Connections in a second from one address, local ones aside.", 1000, reload=True
+        Limit(1, MANY),
+        "Connections in a second from one address, local ones aside. More where many clients share an address.",
+        1000,
+        reload=True,
     )
     strangers_max: int | None = key(
         Limit(1, MANY),
@@ -225,7 +265,8 @@ class LimitsSettings(Record):
     )
     strangers_per_address_max: int | None = key(
         Limit(1, MANY),
-        "Such connections from one address, local ones aside; further ones are closed.",
+        "Such connections from one address, local ones aside; further ones are closed. More where many clients share "
+        "an address.",
         1024,
         reload=True,
     )
@@ -271,7 +312,7 @@ class LimitsSettings(Record):
     )
     consumer_timeout_ms: int | None = key(
         Limit(1000, MANY),
-        "Milliseconds that a consumer may keep a delivery unsettled.",
+        "Milliseconds that a consumer may keep a delivery unsettled. More where the work on one message takes longer.",
         30 * 60 * 1000,
         reload=True,
     )
@@ -354,7 +395,9 @@ class PluginsSettings(Record):
     folders: tuple[Path, ...] = key(
         ListOf(FilePath()), "Folders whose *.py files are loaded as plug-ins.", (), reload=True
     )
-    watch: bool = key(Flag(), "Reload a plug-in when its file changes.", False, reload=True)
+    watch: bool = key(
+        Flag(), "Reload a plug-in when its file changes, while one is written.", False, reload=True
+    )
     disabled: tuple[str, ...] = key(NAMES, "Names of plug-ins that are not loaded.", (), reload=True)
     slow_call_ms: int = key(
         Whole(1, 3_600_000),
