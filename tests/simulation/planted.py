@@ -35,7 +35,7 @@ from leveret.protocols.amqp10.broker.transactions import Transactions
 from leveret.protocols.mqtt.broker import retained
 from leveret.protocols.mqtt.broker.answers import Answers
 from leveret.protocols.mqtt.broker.consumer import QueueConsumer, Sending
-from leveret.protocols.mqtt.broker.session import SHARED_PREFIX, Session
+from leveret.protocols.mqtt.broker.session import SHARED_PREFIX, Session, flights_of
 from leveret.queues import backlog
 from leveret.queues.held_dead_letters import HeldDeadLetters
 from leveret.queues.lane import Lane
@@ -711,7 +711,7 @@ def sent_unnoted() -> Iterator[None]:
     def fly(
         self: Session, consumer: QueueConsumer, delivery: Delivery, sending: Sending, body: bytes
     ) -> None:
-        flight = self.own_flights().take(sending.qos, delivery)
+        flight = flights_of(self).take(sending.qos, delivery)
         self._send_flight(consumer, flight, sending, body, delivery.redelivered)
 
     with replaced(Session, "fly", fly):

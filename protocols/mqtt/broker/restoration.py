@@ -25,7 +25,7 @@ from leveret.protocols.mqtt.broker.records import (
 )
 from leveret.protocols.mqtt.broker.registration import SHARED
 from leveret.protocols.mqtt.broker.retained import retained_of
-from leveret.protocols.mqtt.broker.session import Session
+from leveret.protocols.mqtt.broker.session import Session, flights_of
 from leveret.protocols.mqtt.broker.sessions import sessions_of
 from leveret.protocols.mqtt.broker.settings import MqttSettings
 from leveret.protocols.mqtt.broker.subscriptions import Group, subscribed_from
@@ -110,7 +110,7 @@ def _restore_flights(host: VirtualHost, session: Session, noted: Noted) -> None:
     """Take the messages off their queues again that were sent with QoS 2, and not received for certain."""
     assert session.record is not None
     if noted.released or noted.sent:
-        session.own_flights()
+        flights_of(session)
     for packet_id in sorted(noted.released):
         session.flights.restore(Flight(packet_id, 2, None, Stage.RELEASED))
     for name, by_position in noted.sent.items():

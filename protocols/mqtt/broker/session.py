@@ -101,7 +101,7 @@ class Session:
         self.expiry_s = expiry_s
         self.lasts = expiry_s > 0
         self.groups: dict[str, Group] = {}  # by the name of the queue
-        self.flights = NO_FLIGHTS  # `own_flights` returns those to be added to
+        self.flights = NO_FLIGHTS  # `flights_of` returns those to be added to
         self.received: dict[int, None] = {}  # packet identifiers of QoS 2 that wait for PUBREL
         self.record: ProtocolRecord | None = None
         self.served: AdapterMqtt | None = None  # its connection
@@ -211,7 +211,7 @@ class Session:
             self._forget(flight)
             queue.accept(delivery)
             return False
-        step = partial(self._send_late, consumer, flight, sending, sending.body, True)
+        step = partial(_send_late, self, consumer, flight, sending, sending.body, True)
         served.answers.add(step, self.record is not None)
         return True
 
@@ -315,8 +315,9 @@ class Session:
         name = self.queue_name(subscribed)
         if len(name.encode()) > NAME_MAX:
             return r.TOPIC_FILTER_INVALID
-        before = self._group_of(asked.topic_filter)
-        if before is None and self.subscriptions >= self.settings.subscriptions_max:
+        before = _group_of(self, asked.topic_filter)
+        subscriptions = sum(len(group.by_filter) for group in self.groups.values())
+        if before is None and subscriptions >= self.settings.subscriptions_max:
             return r.QUOTA_EXCEEDED
         group = self.groups.get(name) or Group(name, subscribed.share is not None)
         was_there = name in self.host.queues
@@ -416,23 +417,11 @@ class Session:
 
     def _unsubscribe(self, topic_filter: str) -> int:
         """Unsubscribe, and return the reason code."""
-        group = self._group_of(topic_filter)
+        group = _group_of(self, topic_filter)
         if group is None:
             return r.NO_SUBSCRIPTION_EXISTED
         self._withdraw(group, topic_filter)
         return r.SUCCESS
-
-    @property
-    def subscriptions(self) -> int:
-        """The number of subscriptions."""
-        return sum(len(group.by_filter) for group in self.groups.values())
-
-    def _group_of(self, topic_filter: str) -> Group | None:
-        """Return the group of a subscription; None if there is no such one."""
-        for group in self.groups.values():  # one or two, and one for each shared subscription
-            if topic_filter in group.by_filter:
-                return group
-        return None
 
     def _withdraw(self, group: Group, topic_filter: str) -> None:
         """Remove a subscription from a group, with its binding, and the queue if it was the last one."""
@@ -469,36 +458,18 @@ class Session:
 
     # Messages to the client.
 
-    def own_flights(self) -> Flights[Delivery | None]:
-        """Return the session's flights, to be added to."""
-        if self.flights is NO_FLIGHTS:
-            self.flights = Flights()
-        return self.flights
-
     def fly(self, consumer: QueueConsumer, delivery: Delivery, sending: Sending, body: bytes) -> None:
         """Send a message with QoS 1 or 2; one with QoS 2 once its packet identifier is on disk."""
         self.delivered += 1
-        flight = self.own_flights().take(sending.qos, delivery)
+        flight = flights_of(self).take(sending.qos, delivery)
         dup = delivery.redelivered and not consumer.group.is_shared  # to this client, then (MQTT-3.3.1-1)
         if sending.qos == 2 and self.record is not None and delivery.stored:
             self.record.note(notes.sent(flight.packet_id, delivery.queue.name), delivery.position)
             served = self.served
             assert served is not None
-            step = partial(self._send_late, consumer, flight, sending, body, dup)
+            step = partial(_send_late, self, consumer, flight, sending, body, dup)
             served.answers.add(step, persistent=True)
         else:
-            self._send_flight(consumer, flight, sending, body, dup)
-
-    def _send_late(
-        self,
-        consumer: QueueConsumer,
-        flight: Flight[Delivery | None],
-        sending: Sending,
-        body: bytes,
-        dup: bool,
-    ) -> None:
-        """Send a flight that has waited, unless it has ended meanwhile."""
-        if self.flights.by_id.get(flight.packet_id) is flight:
             self._send_flight(consumer, flight, sending, body, dup)
 
     def _send_flight(
@@ -607,6 +578,34 @@ def _let_new_ones_follow(session: Session, served: AdapterMqtt) -> None:
     if session.served is served:
         session._window.credit += session.in_flight_max
         session.wake()
+
+
+def flights_of(session: Session) -> Flights[Delivery | None]:
+    """Return the flights of a session, to be added to."""
+    if session.flights is NO_FLIGHTS:
+        session.flights = Flights()
+    return session.flights
+
+
+def _group_of(session: Session, topic_filter: str) -> Group | None:
+    """Return the group of a subscription; None if there is no such one."""
+    for group in session.groups.values():  # one or two, and one for each shared subscription
+        if topic_filter in group.by_filter:
+            return group
+    return None
+
+
+def _send_late(
+    session: Session,
+    consumer: QueueConsumer,
+    flight: Flight[Delivery | None],
+    sending: Sending,
+    body: bytes,
+    dup: bool,
+) -> None:
+    """Send a flight that has waited, unless it has ended meanwhile."""
+    if session.flights.by_id.get(flight.packet_id) is flight:
+        session._send_flight(consumer, flight, sending, body, dup)
 
 
 def nothing() -> None:
