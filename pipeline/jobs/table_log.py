@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.pipeline")
 
 WRITER_MAX: Final = 2  # the version of the protocol up to which an append has to heed nothing more
-CHECKPOINT_EVERY: Final = 100  # versions, as deltalake has it: a reader begins at the last of them
+CHECKPOINT_EVERY: Final = 100  # versions, at least, as deltalake has it: a reader begins at the last of them
+# Rows of the last checkpoint for each version until the next, at most: it names all files, at 20 µs, so it is the rarer
+# the more they are. A reader takes 10 µs for each of them, and 700 for each version behind it.
+CHECKPOINT_SHARE: Final = 50
 ATTEMPTS: Final = 20  # to be the first with a version
 
 
@@ -52,6 +55,7 @@ class TableLog:
         self._version = -1  # the newest
         self._noted: dict[str, int] = {}  # numbers of transactions that were committed here since
         self._is_plain = False  # whether an entry can be written here
+        self._checkpointed = (0, 0)  # the version of the last checkpoint, and its rows
 
     def is_there(self, query: str, batch: int) -> bool:
         """Return whether a batch of a query is in the table. Raises PipelineError."""
@@ -111,6 +115,8 @@ class TableLog:
         self._version = self._table.version()
         protocol = self._table.protocol()
         self._is_plain = self._folder is not None and protocol.min_writer_version <= WRITER_MAX
+        if self._is_plain:
+            self._checkpointed = self._last_checkpoint()
 
     def _write(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool:
         """Write the next entry; return False if there is one already."""
@@ -126,9 +132,19 @@ class TableLog:
             ) from None
         self._version = version
         self._noted.update(batch.noted)
-        if version % CHECKPOINT_EVERY == 0:
+        at, rows = self._checkpointed
+        if version - at >= max(CHECKPOINT_EVERY, rows // CHECKPOINT_SHARE):
             self._checkpoint()
         return True
+
+    def _last_checkpoint(self) -> tuple[int, int]:
+        """Return the version of the last checkpoint and its rows; zeros if there is none."""
+        assert self._folder is not None
+        try:
+            content = json.loads((self._folder / delta.LOG / delta.LAST_CHECKPOINT).read_text())
+            return int(content["version"]), int(content["size"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # another program may have written it
+            return 0, 0
 
     def _checkpoint(self) -> None:
         """Have readers begin here, and remove entries that are older than the log's retention, 30 days.
@@ -137,9 +153,14 @@ class TableLog:
         """
         from deltalake.exceptions import DeltaError
 
+        self._checkpointed = (
+            self._version,
+            self._checkpointed[1],
+        )  # where it fails, the next one is as far away
         try:
             table = delta.found(self._where)
             table.create_checkpoint()
+            self._checkpointed = self._last_checkpoint()
             table.cleanup_metadata()
             delta.sync_log(self._where)
         except (DeltaError, PipelineError, OSError) as error:

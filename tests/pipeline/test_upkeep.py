@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import json
 import os
 import shutil
@@ -344,6 +345,37 @@ def test_a_log_is_on_disk_before_what_stands_on_it(lake: Lake, monkeypatch: pyte
     lake.once(maxOffsetsPerTrigger="10")
     first, *_, last = synced
     assert (first, last) == (f"{0:020}.json", f"{3:020}.checkpoint.parquet")
+
+
+def test_a_commit_costs_the_same_however_many_there_are(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(table_log, "CHECKPOINT_EVERY", 4)
+    monkeypatch.setattr(table_log, "CHECKPOINT_SHARE", 2)
+    log = table_log.TableLog(str(lake.where), [], pa.schema([("offset", "int64")]))
+    calls, rows = [], []  # of each commit: functions that were called; rows of checkpoints that were written
+    checkpoint = table_log.TableLog._checkpoint
+
+    def counted(log: table_log.TableLog) -> None:
+        checkpoint(log)
+        rows[-1] += log._checkpointed[1]
+
+    monkeypatch.setattr(table_log.TableLog, "_checkpoint", counted)
+    for number in range(120):
+        file = data_files.DataFile(f"{number}.parquet", {}, 1, 1, 0, '{"numRecords": 1}')
+        rows.append(0)
+        calls.append(0)
+        with cProfile.Profile() as profile:
+            assert log.append(
+                [file], delta.CommittedBatch("a", number, {"leveret i 0 s": (number, number + 1)})
+            )
+        if not rows[-1]:
+            calls[-1] = sum(each.callcount for each in profile.getstats())
+    assert max(calls[60:]) <= max(calls[2:20])
+    assert sum(rows[80:]) <= 40 * table_log.CHECKPOINT_SHARE * 1.5
+    assert sum(1 for each in rows if each) > 5
+    assert len(delta.committed(delta.found(str(lake.where)))) == 120
+    again = table_log.TableLog(str(lake.where), [], pa.schema([("offset", "int64")]))
+    assert again.is_there("a", 119)
+    assert again._checkpointed == log._checkpointed
 
 
 def test_of_two_runs_that_write_a_version_at_once_each_has_one(lake: Lake):
