@@ -128,7 +128,10 @@ def state(bench: ClientBench) -> object:
         sorted((each.name, len(each.bindings)) for each in host.exchanges.values()),
         sorted((each.name, each.ready, each.unsettled) for each in host.queues.values()),
         sorted((each.topic, each.payload) for each in retained_of(host)),
-        [sorted(each.group_of) for each in sessions_of(host)],
+        [
+            sorted(subscribed for group in each.groups.values() for subscribed in group.by_filter)
+            for each in sessions_of(host)
+        ],
     )
 
 
