@@ -281,6 +281,23 @@ def test_m108_a_client_completes_what_its_share_has_begun_with_qos_2() -> None:
     assert other.messages() == []
 
 
+@pytest.mark.parametrize("expiry_s", [0, 100])
+def test_m108_what_a_session_has_begun_with_qos_2_goes_to_no_other_when_it_ends(expiry_s: int) -> None:
+    bench = ClientBench()
+    names = ("first", "second")
+    peers = [Peer(bench).connect(name, session_expiry_interval=expiry_s) for name in names]
+    for each in peers:
+        each.acknowledges = False
+        each.subscribe("$share/g/a", qos=2)
+    connected(5, bench, "writer").publish("a", b"1", qos=2)
+    (holder,) = [each for each in peers if each.messages()]
+    holder.drop()
+    bench.advance(expiry_s + 1)
+    assert [each.messages() for each in peers if each is not holder] == [[]]
+    queue = bench.queue("mqtt-shared-g:a")
+    assert (queue.ready, queue.unsettled) == (0, 0)
+
+
 def test_m109_a_message_that_one_of_a_share_refuses_is_discarded() -> None:
     bench = ClientBench()
     peers = [connected(5, bench, name) for name in ("first", "second")]

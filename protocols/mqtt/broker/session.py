@@ -283,8 +283,13 @@ class Session:
         self._stop_timers()
         self._publish_will(self.broker.now)
         for flight in self.flights.by_id.values():
-            if flight.token is not None and not flight.token.queue.deleted and flight.stage is Stage.SENT:
-                flight.token.queue.release(flight.token)
+            delivery = flight.token
+            if delivery is None or delivery.queue.deleted or flight.stage is not Stage.SENT:
+                continue
+            if flight.qos == 2 and delivery.queue.name.startswith(SHARED_PREFIX):
+                delivery.queue.reject(delivery)  # another must not get it (MQTT-4.8.2-5)
+            else:
+                delivery.queue.release(delivery)
         self.flights = NO_FLIGHTS
         for name, group in list(self.groups.items()):
             self._leave(name, group)
