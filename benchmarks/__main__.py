@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from benchmarks import (
@@ -171,7 +172,14 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "outrun": outrun.main,
 }
 
-LONG = ("paging", "proofs", "database", "containers")
+OF_THE_LAKE = ("archive", "lake")  # need `leveret[spark]` and Java
+LONG = ("paging", "proofs", "database", "containers", *OF_THE_LAKE)
+
+
+def of_the_lake(name: str, messages: int | None, rounds: int) -> None:
+    """Measure what a module does that imports Spark."""
+    module = import_module(f"benchmarks.{name}")
+    module.measure(messages or module.MESSAGES, rounds)
 
 
 def main() -> None:
@@ -183,7 +191,7 @@ def main() -> None:
         "measures",
         nargs="*",
         choices=names,
-        help="which; without, all but paging, proofs, database and containers, which take long or need more",
+        help=f"which; without, all but {', '.join(LONG)}, which take long or need more",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", metavar="FOLDER", type=Path, help="the source of an earlier version")
@@ -198,6 +206,7 @@ def main() -> None:
         "paging": lambda rounds: paging.main(given),
         "proofs": lambda rounds: proofs.main(given),
         "containers": lambda rounds: containers.main(given),
+        **{name: partial(of_the_lake, name, given.messages) for name in OF_THE_LAKE},
     }
     if given.against is not None:
         measures["versions"] = partial(versions.versions, given.against)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 SAMPLE_S = 0.25
 BATCH = 500_000  # messages
 COLUMNS = "body binary, offset bigint"
+MESSAGES = 2_000_000
 PIKA_MESSAGES = 200_000
 PIKA_ROWS = 100_000  # in a file
 MIB = 1024  # KiB
@@ -216,36 +217,41 @@ def memory_of(spark: SparkSession, shop: Shop) -> None:
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--messages", type=int, default=2_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--no-spark", action="store_true", help="only what needs no Java")
-    given = parser.parse_args()
+def measure(messages: int, rounds: int, with_spark: bool = True) -> None:
+    """Print the figures of a number of messages."""
     with tempfile.TemporaryDirectory() as made:
         folder, http = Path(made), free_port()
         with leveret("--data", str(folder / "data"), "--http", f"127.0.0.1:{http}") as broker:
-            fill(broker.port, given.messages)
-            shop = Shop(broker, http, folder, given.messages)
-            print(f"{given.messages:,} messages of 100 bytes\n\n| | messages per second |\n|---|---:|")
+            fill(broker.port, messages)
+            shop = Shop(broker, http, folder, messages)
+            print(f"{messages:,} messages of 100 bytes\n\n| | messages per second |\n|---|---:|")
             few = pa.schema([("body", pa.binary()), ("offset", pa.int64())])
-            ours = measured("archive, all columns, without Spark", given.rounds, lambda: by_process(shop))
-            measured("body and offset, without Spark", given.rounds, lambda: by_process(shop, few))
-            part = min(given.messages, PIKA_MESSAGES)
+            ours = measured("archive, all columns, without Spark", rounds, lambda: by_process(shop))
+            measured("body and offset, without Spark", rounds, lambda: by_process(shop, few))
+            part = min(messages, PIKA_MESSAGES)
             pika_rate = measured("a consumer with pika that writes Parquet", 1, lambda: by_pika(shop, part))
-            if not given.no_spark:
+            if with_spark:
                 spark = session("benchmark", "local[2]", {"spark.driver.memory": "1g"})
-                measured("archive, all columns, with Spark", given.rounds, lambda: by_tasks(spark, shop))
+                measured("archive, all columns, with Spark", rounds, lambda: by_tasks(spark, shop))
                 for title, schema in (("body and offset", COLUMNS), ("all columns", None)):
                     measured(
                         f"{title}, through Spark to its file sink",
-                        given.rounds,
+                        rounds,
                         partial(by_file_sink, spark, shop, schema),
                     )
-                measured("Spark copies the same Parquet", given.rounds, lambda: by_copy(spark, shop))
+                measured("Spark copies the same Parquet", rounds, lambda: by_copy(spark, shop))
                 memory_of(spark, shop)
                 spark.stop()
             print(f"\nwithout Spark, against pika: {ours / pika_rate:.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--messages", type=int, default=MESSAGES)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--no-spark", action="store_true", help="only what needs no Java")
+    given = parser.parse_args()
+    measure(given.messages, given.rounds, not given.no_spark)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from leveret.pipeline.session import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MESSAGES: Final = 5_000_000
 BATCH: Final = 1_000_000  # messages, as `leveret pipeline archive` has it
 WRITTEN: Final = 500_000  # rows to a queue
 DIFFERENT: Final = 1_000_000  # messages whose properties and headers differ
@@ -109,22 +110,19 @@ def write(spark: SparkSession, http: str, port: int, rows: int, *columns: str, s
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--messages", type=int, default=5_000_000)
-    parser.add_argument("--rounds", type=int, default=2)
-    given = parser.parse_args()
+def measure(messages: int, rounds: int) -> None:
+    """Print the figures of a number of messages."""
     with tempfile.TemporaryDirectory() as made:
         folder, port = Path(made), free_port()
         with leveret("--data", str(folder / "data"), "--http", f"127.0.0.1:{port}") as broker:
-            fill(broker.port, given.messages)
+            fill(broker.port, messages)
             http = f"http://127.0.0.1:{port}"
-            shop = Shop(broker, port, folder, given.messages, batch=BATCH)
-            measured, rounds = Measure(broker.process), given.rounds
-            print(f"{given.messages:,} messages of 100 bytes, load {os.getloadavg()[0]:.1f}\n")
+            shop = Shop(broker, port, folder, messages, batch=BATCH)
+            measured = Measure(broker.process)
+            print(f"{messages:,} messages of 100 bytes, load {os.getloadavg()[0]:.1f}\n")
             print("| | rows per second | wanted | us of processor a row |\n|---|---:|---:|---:|")
             once = measured("archive --once, without Spark", "", 1, lambda: by_process(shop))
-            part = min(given.messages, PIKA_MESSAGES)
+            part = min(messages, PIKA_MESSAGES)
             slow = measured("a consumer with pika that writes Parquet", "", 1, lambda: by_pika(shop, part))
             print(f"| archive --once against pika | {once / slow:.1f} x | 5 x | |", flush=True)
             spark = session("benchmark", "local[2]", {"spark.driver.memory": "1g"})
@@ -141,10 +139,18 @@ def main() -> None:
             measured(
                 "to a durable queue", "250,000", rounds, lambda: write(spark, http, broker.port, WRITTEN)
             )
-            ratio = condition_to_option(spark, http, given.messages - NEAR_THE_END)
+            ratio = condition_to_option(spark, http, messages - NEAR_THE_END)
             print(f"| where offset >= N against startingOffsets | {ratio:.2f} x | 1.2 x | |")
             print(f"\nload {os.getloadavg()[0]:.1f}")
             spark.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--messages", type=int, default=MESSAGES)
+    parser.add_argument("--rounds", type=int, default=2)
+    given = parser.parse_args()
+    measure(given.messages, given.rounds)
 
 
 if __name__ == "__main__":

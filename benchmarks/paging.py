@@ -117,7 +117,7 @@ def measure(messages: int, size: int, watermark: str) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("paging")
-    group.add_argument("--messages", type=int, help="instead of both loads")
+    group.add_argument("--messages", type=int, help="instead of both loads; also of archive and lake")
     group.add_argument("--size", type=int, default=100, help="octets of body")
     group.add_argument("--watermark", default="512MiB", help="of the memory alarm")
 
