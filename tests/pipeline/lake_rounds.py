@@ -41,7 +41,7 @@ KILLED: Final = 16  # runs in a round
 LOST: Final = 0.3  # of the runs to the REST catalogue get no answer to a commit
 HUNDREDTHS_MAX: Final = 150  # of a second, in the life of a run that is killed
 AT_ONCE: Final = 3  # runs
-END_TIMEOUT_S: Final = 240
+END_TIMEOUT_S: Final = 600  # a commit of Iceberg takes the longer the more there are
 EXCHANGE: Final = "lake"
 OVERLAPPING: Final = "overlapping"  # in the name of a table
 
