@@ -115,7 +115,9 @@ class Place:
     expires: float = NEVER  # when it expires there, by the wall clock of its arrival
     arrived: float = 0.0  # by that clock, where a start has found it
     # A client had it when its queue was deleted: a start finds it until the queue's record is removed.
-    is_removed: bool = False
+    is_last: bool = (
+        False  # on disk once the commit is whole, as the removal of a queue is, and another in its place
+    )
 
 
 @attrs.frozen
@@ -266,7 +268,7 @@ class Messaging(World):
         return self.node.clock.wall() - self.node.clock.now()
 
     def _move(
-        self, record: Record, place: str, commit: int, wait_s: float = 0.0, is_removed: bool = False
+        self, record: Record, place: str, commit: int, wait_s: float = 0.0, is_last: bool = False
     ) -> None:
         if record.place:
             self.lines[record.place].remove(record)
@@ -276,8 +278,9 @@ class Messaging(World):
         due = now + wait_s if wait_s else -NEVER
         offset = self._offset
         expires = ends_at + offset
+        is_last = is_last or (place == PASSING and self._is_renewed(commit))
         record.places.append(
-            Place(place, commit, self._number, ends_at, due, offset, expires, is_removed=is_removed)
+            Place(place, commit, self._number, ends_at, due, offset, expires, is_last=is_last)
         )
         record.holder = record.given = None
         record.avoided.clear()
@@ -1070,6 +1073,10 @@ class Messaging(World):
         if not client.waits:
             self._end_transaction(client, random.random() < 0.8)
 
+    def _is_renewed(self, commit: int) -> bool:
+        """Return whether the queue that comes and goes is another one since this commit."""
+        return [is_there for at, is_there in self.passing if at == commit][-2:] == [False, True]
+
     def _come_or_go(self, is_there: bool) -> None:
         commit = self._commit
         self.say(f"{PASSING} is {'declared' if is_there else 'deleted'}")
@@ -1083,7 +1090,7 @@ class Messaging(World):
             self.node.host.delete_queue(queue)
         self.node.settle()
         for record in list(self.lines[PASSING]):
-            self._move(record, ENDED, commit, is_removed=record.body not in waiting)
+            self._move(record, ENDED, commit, is_last=record.body not in waiting)
         for client in self.clients:
             client.consumes.discard(PASSING)
 
@@ -1120,7 +1127,7 @@ class Messaging(World):
 
 
 def _is_reached(place: Place, reached: Reached) -> bool:
-    landed = reached.removals if place.is_removed else reached.messages
+    landed = reached.removals if place.is_last else reached.messages
     return landed is None or place.commit <= landed
 
 
