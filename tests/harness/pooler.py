@@ -17,9 +17,10 @@ IDLE = b"Z\x00\x00\x00\x05I"  # ready for a query, in no transaction
 class Pooler:
     """Listens on a port. A client has a session of the server for a transaction, or as long as it is connected."""
 
-    def __init__(self, dsn: str, lends: bool) -> None:
+    def __init__(self, dsn: str, lends: bool, in_turn: bool = False) -> None:
         self.dsn = dsn
         self.lends = lends
+        self.in_turn = in_turn  # it lends the session that has been free for the longest time, as some do
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         self.free: list[socket.socket] = []
@@ -59,9 +60,9 @@ class Pooler:
             client.sendall(b"N")
 
     def taken(self, startup: bytes) -> socket.socket:
-        """A session that is free, the last one first; else a new one."""
+        """A session that is free, else a new one."""
         if self.free:
-            return self.free.pop()
+            return self.free.pop(0 if self.in_turn else -1)
         known = conninfo.conninfo_to_dict(self.dsn)
         server = socket.create_connection((str(known["host"]), int(str(known["port"]))))
         server.sendall(startup)
@@ -87,9 +88,9 @@ class Pooler:
 
 
 @contextmanager
-def pooler(dsn: str, lends: bool) -> Iterator[str]:
+def pooler(dsn: str, lends: bool, in_turn: bool = False) -> Iterator[str]:
     """Start one, and yield the connection string that leads through it."""
-    made = Pooler(dsn, lends)
+    made = Pooler(dsn, lends, in_turn)
     threading.Thread(target=made.run, daemon=True).start()
     try:
         yield conninfo.make_conninfo(dsn, host="127.0.0.1", port=made.port)

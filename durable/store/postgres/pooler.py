@@ -7,7 +7,6 @@ each client, as PgBouncer's `pool_mode = session` does, is as good as none.
 
 from __future__ import annotations
 
-import secrets
 import select
 from contextlib import closing
 from enum import Enum
@@ -26,8 +25,8 @@ from leveret.durable.store.postgres.session import (
 )
 
 APPLICATION: Final = "leveret:probe"
-MARK: Final = b"select set_config('leveret.probe', '%b', false)"
-LOOK: Final = b"select current_setting('leveret.probe', true)"
+PROCESS: Final = b"select pg_backend_pid()"
+LOOKS: Final = 16  # at the processes that serve two clients in turn
 PATIENCE_S: Final = 5.0  # for a pooler that has no session left
 
 
@@ -48,18 +47,21 @@ def require_own_sessions(database: Database) -> None:
 def pooling(database: Database) -> Pooling:
     """Return what stands before the server. Raises BadDatabase, UnreachableError.
 
-    A pooler shows clients another process than the server's. Whether it lends sessions is seen by a setting that one
-    client makes: it is there for another client, or no longer for the first while the other has a transaction open.
+    A pooler shows clients another process than the server's. One that lends sessions is seen by the server's: a client
+    has that of another for its next transaction, or one that it had not before. Where two are lent in turn, clients
+    that take turns, too, would each have the same again and again: so the second asks once, then twice, then thrice.
     """
     try:
         with closing(connected(database, APPLICATION)) as first:
-            if _value(first, b"select pg_backend_pid()") == b"%d" % first.info.backend_pid:
+            own = _value(first, PROCESS)
+            if own == b"%d" % first.info.backend_pid:
                 return Pooling.NONE
-            token = secrets.token_hex(8).encode()
-            _value(first, MARK % token)
             with closing(connected(database, APPLICATION)) as second:
-                is_lent = _value(second, b"begin; " + LOOK) == token or _value(first, LOOK) != token
-            return Pooling.LENT if is_lent else Pooling.KEPT
+                for look in range(LOOKS):
+                    others = [_value(second, PROCESS) for _ in range(1 + look % 3)]
+                    if own in others or _value(first, PROCESS) != own:
+                        return Pooling.LENT
+            return Pooling.KEPT
     except psycopg.Error as error:
         raise unusable(database, error) from None
 

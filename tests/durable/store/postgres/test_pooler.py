@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import attrs
 import psycopg
@@ -32,6 +32,23 @@ def kept(database: Database) -> Iterator[Database]:
 
 def test_what_stands_before_the_server_is_told(database: Database, lent: Database, kept: Database):
     assert [pooling(each) for each in (database, lent, kept)] == [Pooling.NONE, Pooling.LENT, Pooling.KEPT]
+
+
+@pytest.mark.parametrize("sessions", [2, 3, 4])
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_one_that_lends_is_found_out_however_many_sessions_are_free(
+    database: Database, in_turn: bool, sessions: int
+):
+    with pooler(database.dsn, lends=True, in_turn=in_turn) as dsn, ExitStack() as open_:
+        clients = [
+            open_.enter_context(closing(psycopg.connect(dsn, prepare_threshold=None)))
+            for _ in range(sessions)
+        ]
+        for each in clients:
+            each.execute("select 1")  # in a transaction: each has a session
+        for each in clients:
+            each.commit()
+        assert pooling(attrs.evolve(database, dsn=dsn)) is Pooling.LENT
 
 
 def test_a_pooler_that_lends_sessions_is_refused_where_a_node_begins(lent: Database):
