@@ -751,10 +751,11 @@ class Messaging(World):
         """Return another queue instead of one that has messages which would outlast a new one after a start.
 
         The clock on the wall has been set back since they came. The new one would expire when it comes to the head.
+        What is on disk counts: the clock may be set forward before the next start.
         """
         now = self.node.broker.now
         older = [record.places[-1] for record in self.lines["ageing"]]
-        outlast = any(each.ends_at + each.offset - self._offset > now + TTL_S for each in older)
+        outlast = any(each.expires - self._offset > now + TTL_S for each in older)
         return "plain" if queue == "ageing" and outlast else queue
 
     def _publish(self, client: Client, queue: str, wait_s: float = 0.0) -> None:
