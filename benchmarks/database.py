@@ -59,12 +59,14 @@ def _database() -> Iterator[str]:
 
 
 @contextmanager
-def _on_postgres(dsn: str) -> Iterator[Running]:
+def on_postgres(dsn: str, requires_standby: bool = True) -> Iterator[Running]:
+    """Run a node with its store in a database whose tables are there."""
     with tempfile.TemporaryDirectory() as folder:
         port, file = free_port(), Path(folder, "leveret.toml")
         file.write_text(
             f'[[listeners]]\naddress = "127.0.0.1:{port}"\n[node]\ndata_dir = "{folder}/copy"\n'
             f'[store]\nengine = "postgres"\n[store.postgres]\ndsn = "{dsn}"\n'
+            f"require_replicated = {str(requires_standby).lower()}\n"
         )
         with leveret("--config", str(file), name="PostgreSQL", configured_port=port) as broker:
             yield broker
@@ -74,7 +76,7 @@ def database(rounds: int) -> None:
     """Print rates and confirms with either store, and how soon a node serves what waits in a database."""
     print("\n## A store in PostgreSQL: persistent messages of 100 B per second, median (lowest to highest)\n")
     with _database() as dsn, tempfile.TemporaryDirectory() as folder:
-        with leveret("--data", folder, name="SQLite") as local, _on_postgres(dsn) as remote:
+        with leveret("--data", folder, name="SQLite") as local, on_postgres(dsn) as remote:
             brokers = [remote, local]
             head("persistent messages", brokers)
             for title, measure in LOADS:
@@ -98,7 +100,7 @@ def database(rounds: int) -> None:
 def _started(dsn: str) -> float:
     """Return the seconds from the start of a process until it listens. It is killed, as the one before."""
     began = time.perf_counter()
-    with _on_postgres(dsn) as broker:
+    with on_postgres(dsn) as broker:
         took = time.perf_counter() - began
         os.kill(broker.process, signal.SIGKILL)
         return took

@@ -20,47 +20,35 @@ import os
 import signal
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 import pika
 from pika.exceptions import AMQPError
 
-from benchmarks.brokers import Running, free_port, leveret, processor_s, resident_kib
+from benchmarks.brokers import Running, processor_s, resident_kib
+from benchmarks.database import on_postgres
 from benchmarks.flood import flood
 from leveret.durable.store.postgres.copying import made
 from leveret.durable.store.postgres.session import Database
 from tests.harness.postgres import Pair, Server, SmallDisk
 
 QUEUE: Final = "night"
+DISK: Final = 160 << 20  # bytes: the reserve has 32 MiB, and wants as much besides when it is made again
 FILLED: Final = 20_000  # messages before the disk is full
 BODY: Final = 400  # bytes
+NEW: Final = 1000  # messages when there is room again
 PACE_S: Final = 0.25  # between two messages of the consumer
 TOLD_S: Final = 60.0
 TAKEOVERS: Final = 6
-UNSETTLED_S: Final = (
-    2.0  # an acknowledgement that is younger than this may be lost by a kill: none is confirmed
-)
+UNSETTLED_S: Final = 2.0  # younger acknowledgements may be lost by a kill: none is confirmed
 PATIENCE_S: Final = 120.0  # for a node that takes over to serve
 BURST: Final = 40_000  # messages
 REST_S: Final = 15.0  # between two bursts
 COUNTED_S: Final = 2.0  # in which the database's statistics are up to date
 BEFORE: Final = 10  # bursts before the transaction, and after it
-
-
-@contextlib.contextmanager
-def node(dsn: str, folder: str) -> Iterator[Running]:
-    port, file = free_port(), Path(folder, f"{free_port()}.toml")
-    file.write_text(
-        f'[[listeners]]\naddress = "127.0.0.1:{port}"\n[node]\ndata_dir = "{folder}/copy-{port}"\n'
-        f'[store]\nengine = "postgres"\n[store.postgres]\nrequire_replicated = false\ndsn = "{dsn}"\n'
-    )
-    with leveret("--config", str(file), name="PostgreSQL", configured_port=port) as broker:
-        yield broker
 
 
 def channel(port: int) -> pika.adapters.blocking_connection.BlockingChannel:
@@ -127,8 +115,8 @@ class Ledger:
 class Night:
     """A database whose disk is full, a node after another, and a consumer that goes on."""
 
-    def __init__(self, disk: SmallDisk, folder: str, minutes: float) -> None:
-        self.disk, self.folder, self.seconds = disk, folder, minutes * 60
+    def __init__(self, disk: SmallDisk, minutes: float) -> None:
+        self.disk, self.seconds = disk, minutes * 60
         self.ledger = Ledger()
         self.pauses: list[float] = []  # from a kill to the next message of the consumer
 
@@ -136,7 +124,7 @@ class Night:
         made(Database(self.disk.dsn))
         began = time.monotonic()
         for turn in range(TAKEOVERS):
-            with node(self.disk.dsn, self.folder) as broker:
+            with on_postgres(self.disk.dsn, requires_standby=False) as broker:
                 if turn == 0:
                     self.ledger.publish(broker.port, FILLED)
                     self.disk.fill()
@@ -146,14 +134,15 @@ class Night:
                 self.ledger.killed.append(time.monotonic())
                 os.kill(broker.process, signal.SIGKILL)
         self.disk.give_back()
-        with node(self.disk.dsn, self.folder) as broker:
+        with on_postgres(self.disk.dsn, requires_standby=False) as broker:
             open_ = channel(broker.port)
             while self.ledger.take(open_):
                 pass
             print(f"there is room again: {self.ledger.told()}, {self.ledger.missing} missing", flush=True)
-            before = len(self.ledger.confirmed)
-            self.ledger.publish(broker.port, 1000)
-            print(f"{len(self.ledger.confirmed) - before:,} of 1,000 new messages were confirmed")
+            wanted, until = len(self.ledger.confirmed) + NEW, time.monotonic() + PATIENCE_S
+            while (left := wanted - len(self.ledger.confirmed)) > 0 and time.monotonic() < until:
+                self.ledger.publish(broker.port, left)  # held up until the reserve is whole again
+            print(f"{NEW - left:,} of {NEW:,} new messages were confirmed")
         print(f"from a kill to the next message: {', '.join(f'{each:.1f}' for each in self.pauses)} s")
 
     def _consume(self, broker: Running, until: float) -> None:
@@ -174,8 +163,8 @@ class Night:
 
 def full(minutes: float) -> int:
     """Return 1 if something that was acknowledged came back, or something that was confirmed is missing."""
-    with SmallDisk.made() as disk, tempfile.TemporaryDirectory() as folder:
-        night = Night(disk, folder, minutes)
+    with SmallDisk.made(DISK) as disk:
+        night = Night(disk, minutes)
         night.run()
     return int(bool(night.ledger.back or night.ledger.missing))
 
@@ -224,7 +213,7 @@ def foreign(minutes: float) -> int:
     try:
         server = pair.primary
         made(Database(pair.dsn))
-        with tempfile.TemporaryDirectory() as folder, node(pair.dsn, folder) as broker:
+        with on_postgres(pair.dsn) as broker:
             cost(broker, server)  # warms up
 
             def told(title: str, found: list[Cost]) -> None:

@@ -210,21 +210,19 @@ class Pair:
 class SmallDisk:
     """A server whose new tables are on a disk of some MiB, as far as sessions connect with `dsn`."""
 
-    octets: Final = 48 << 20
-
     def __init__(self, server: Server) -> None:
         self.server = server
 
     @classmethod
     @contextlib.contextmanager
-    def made(cls) -> Iterator[SmallDisk]:
+    def made(cls, octets: int = 48 << 20) -> Iterator[SmallDisk]:
         bin_ = programs()
         assert bin_ is not None, MISSING
         folder = Path(tempfile.mkdtemp(prefix="leveret-pg-", dir="/tmp"))
         folder.chmod(0o755)
         disk = folder / "disk"
         disk.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={cls.octets}", "tmpfs", disk], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={octets}", "tmpfs", disk], check=True)
         try:
             for each in (folder, disk):
                 shutil.chown(each, account())
