@@ -22,6 +22,7 @@ from leveret.server.node.socket_io import READ_SIZE_MIN, SocketIO
 
 if TYPE_CHECKING:
     from leveret.config.config import Config
+    from leveret.server.node.feeds import Feeds
     from leveret.server.node.persistence import Persistence
     from leveret.server.node.term import Term
     from leveret.server.node.transport import Transport
@@ -42,6 +43,7 @@ class Batches:
         self.owns_loop = owns_loop
         self.term = term
         self.persistence: Persistence | None = None  # None: everything is in memory only
+        self.feeds: Feeds | None = None  # those of the persistence
         self.ready: list[Outbox] = []  # outboxes with something to send
         self.transports: dict[Outbox, Transport] = {}
         self.fed: Transport | None = None  # the connection whose input is being processed
@@ -78,11 +80,11 @@ class Batches:
     def hear(self, transport: Transport, data: bytes) -> float:
         """Process bytes from one peer; `conclude` follows, perhaps after others. Returns when it began (monotonic)."""
         line: SocketIO = transport
-        broker, persistence, front = self.broker, self.persistence, line.front
+        broker, feeds, front = self.broker, self.feeds, line.front
         assert front is not None
         now = broker.tick()
-        if persistence is not None:
-            persistence.feed_begins()
+        if feeds is not None:
+            feeds.begins()
         broker.events.actor = ""
         self.fed = transport
         held = broker.held_input
@@ -94,8 +96,8 @@ class Batches:
         except MISTAKES:
             line.end_by_mistake()
         line.watch_deadline()
-        if persistence is not None:
-            persistence.feed_ends(transport)
+        if feeds is not None:
+            feeds.ends(transport)
         self.unchecked += len(data)
         self.octets_heard += len(data)
         return now
@@ -104,8 +106,9 @@ class Batches:
         """Settle the broker and send what a batch of input has caused; logged as its peer's if it is `of_one`."""
         if not of_one:
             self.fed = None
-        if self.persistence is not None:
-            self.persistence.conclude(self)
+        feeds = self.feeds
+        if feeds is not None and feeds.fed:
+            feeds.conclude(self.settle_only)
         else:
             self.settle_only()
         self.fed = None

@@ -177,6 +177,7 @@ class Node(Batches):
         assembly.record_spans(self.broker, self.config)
         assembly.let_in(self.broker, self._plugins)
         self.persistence = self._persistence()
+        self.feeds = None if self.persistence is None else self.persistence.feeds
         self.admin = NodeAdmin(self, self._plugins, self._reread, began)
         self.broker.operations = self.admin
         self.broker.access.off_thread = self.admin.compute
@@ -247,10 +248,10 @@ class Node(Batches):
         for guest in self.broker.guests:
             guest.stop()
         reason = "shutdown"
-        if self._failure is not None and self.persistence is not None:
+        if self._failure is not None and self.feeds is not None:
             is_fenced = isinstance(self._failure, FencedError)
             reason = "another node serves now" if is_fenced else "the store has failed"
-            self.persistence.fail()
+            self.feeds.fail()
         self.admin.close_connections(f"broker forced connection closure with reason '{reason}'")
         with trio.move_on_at(until):
             if self.transports:
@@ -509,7 +510,7 @@ class Node(Batches):
             log.info("resource alarms cleared: publishers may go on")
         else:
             log.warning("resource alarm: %s; publishers are held back", reason)
-        if self.persistence is not None:
-            self.persistence.alarm()
+        if self.feeds is not None:
+            self.feeds.alarm()
         for transport in list(self.transports.values()):
             transport.alarm(reason)

@@ -1,12 +1,10 @@
-"""Keep a node's objects and messages on disk, and delay the answers that depend on it.
+"""Keep a node's objects and messages on disk.
 
     start   store opened ─> queues restored, their messages recovered ─> commits
-    feed    bytes from a peer ─> an answer that promises something ─> its transport holds it until that is on disk
-    disk    a commit is on disk ─> held answers are sent, peers that were too fast for the disk are read again
     end     last commit ─> store closed
 
 Confirms wait in the journal. Every other answer that promises something (to a declaration, a commit, an HTTP request)
-waits in the transport, whatever the protocol: no front-end knows of it.
+waits in the transport, whatever the protocol (`feeds.py`): no front-end knows of it.
 """
 
 from __future__ import annotations
@@ -29,13 +27,12 @@ from leveret.durable.stored_catalogue import StoredCatalogue
 from leveret.features.kinds import KINDS
 from leveret.front_end import encodings_of
 from leveret.memory_tuning import no_collection
+from leveret.server.node.feeds import Feeds
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.config.config import Config
     from leveret.front_end import Protocol
-    from leveret.server.node.batches import Batches
-    from leveret.server.node.transport import Transport
 
 log: Final = logging.getLogger("leveret.store")
 
@@ -83,17 +80,14 @@ class Persistence:
         self._missing: MissingProtocols | None = None
         self.folder = folder
         self.journal = Journal(store, broker, encodings_of(self._protocols))
-        self.journal.on_durable = self._landed
         self.journal.patience_s = PATIENCE_S
         self.journal.quick_s = QUICK_S
         for monitor in broker.alarms.monitors:
             if isinstance(monitor, DiskMonitor):
                 monitor.ahead = self.journal.ahead
         self._broker = broker
-        self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
-        self._gathered = 0  # messages in the open commit when the last feed began
-        # transport, whether it published, and the commit that its answers need; of this batch
-        self._fed: list[tuple[Transport, bool, int]] = []
+        self.feeds = Feeds(broker, self.journal)
+        self.journal.on_durable = self.feeds.landed
         self._switch_interval_s = sys.getswitchinterval()
 
     # Start.
@@ -150,57 +144,11 @@ class Persistence:
 
     # Running.
 
-    def feed_begins(self) -> None:
-        """Called before a peer's input is processed."""
-        self.journal.holds = False
-        self._gathered = self.journal.gathered
-
-    def feed_ends(self, transport: Transport) -> None:
-        """Called after a peer's input was processed; notes whether its answers have to wait until `conclude`."""
-        journal = self.journal
-        published = journal.gathered != self._gathered
-        needed = (journal.open if journal.dirty else journal.open - 1) if journal.holds else 0
-        if published or needed:
-            self._fed.append((transport, published, needed))
-
-    def conclude(self, node: Batches) -> None:
-        """Let the broker settle a batch; each peer is answered, or read from again, once the disk is ready."""
-        if not self._fed:
-            node.settle_only()
-            return
-        journal = self.journal
-        fed, self._fed = self._fed, []
-        journal.holds = any(needed for _, _, needed in fed)
-        node.settle_only()
-        for transport, published, needed in fed:
-            if needed > journal.durable:
-                transport.hold(needed)
-                self._delayed[transport] = None
-            if published and journal.behind and self._broker.alarms.reason is None:
-                transport.ahead = True  # during an alarm the front-end itself holds publishers back
-                self._delayed[transport] = None
-
     def portion(self) -> int:
         """Return how many bytes may be read before it has to be known again how much room the disk has."""
         return self.journal.store.room // LOOK_SHARE
 
-    def _landed(self) -> None:
-        durable, behind = self.journal.durable, self.journal.behind
-        for transport in list(self._delayed):
-            if not transport.landed(durable, behind):
-                del self._delayed[transport]
-
-    def alarm(self) -> None:
-        """Called when an alarm was raised or cleared: from here on the front-ends decide who waits."""
-        for transport in self._delayed:
-            transport.keep_reading()
-
     # End.
-
-    def fail(self) -> None:
-        """Drop the held answers after the store has failed: what they promise will never be on disk."""
-        for transport in self._delayed:
-            transport.drop_held()
 
     def close(self) -> None:
         """Commit what is open, and close the store. Raises StoreError."""

@@ -29,7 +29,6 @@ from .held import Disk
 from .plugin import Moody
 
 if TYPE_CHECKING:
-    from leveret.server.node.batches import Batches
     from leveret.server.node.transport import Transport
     from tests.harness.peer import JoinedPeer
 
@@ -65,7 +64,7 @@ class SimulatedNode(ClientBench):
 
     def _fail(self, error: Exception) -> None:
         self.failed.append(error)
-        self.persistence.fail()
+        self.persistence.feeds.fail()
 
     def settle(self) -> None:
         super().settle()
@@ -93,7 +92,7 @@ class SimulatedNode(ClientBench):
     def _alarm(self, reason: str | None) -> None:
         super()._alarm(reason)
         if hasattr(self, "persistence"):
-            self.persistence.alarm()
+            self.persistence.feeds.alarm()
 
     def read_on(self) -> None:
         """Read again from all that waited for an alarm to end."""
@@ -179,10 +178,10 @@ class Connection:
             peer._unread.append(octets)
             return
         now = node.broker.tick()
-        persistence.feed_begins()
+        persistence.feeds.begins()
         peer.front.receive(octets, now)
-        persistence.feed_ends(cast("Transport", self))
-        persistence.conclude(cast("Batches", node))
+        persistence.feeds.ends(cast("Transport", self))
+        persistence.feeds.conclude(node.settle_only)
         node.flush()
         if peer.front.halted and not peer.outbox.full:
             self._feed(b"")

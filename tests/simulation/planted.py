@@ -45,7 +45,7 @@ from leveret.queues.single_active_consumer import SingleActiveConsumer
 from leveret.queues.work_queue import WorkQueue
 from leveret.security.access import Access
 from leveret.server.cluster.lease import OwnLease, Watch
-from leveret.server.node.persistence import Persistence
+from leveret.server.node.feeds import Feeds
 from leveret.transaction import Publication, Transaction
 from leveret.virtual_host import VirtualHost
 
@@ -419,10 +419,10 @@ def settled_in_another_commit() -> Iterator[None]:
 def commit_answered_early() -> Iterator[None]:
     """The answer to a commit does not wait for the disk."""
 
-    def ends(self: Persistence, transport: object) -> None:
-        self.journal.holds = False
+    def ends(self: Feeds, transport: object) -> None:
+        self._journal.holds = False
 
-    with replaced(Persistence, "feed_ends", ends):
+    with replaced(Feeds, "ends", ends):
         yield
 
 

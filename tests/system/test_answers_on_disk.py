@@ -174,7 +174,7 @@ def test_others_are_answered_meanwhile(slow: Slow, channel: ClientChannel):
     assert channel.call(m.QueueDeclare("new", durable=True)) is None
     assert slow.channel().declare("new", durable=True).queue == "new"
     slow.land()
-    assert not slow.node.node.persistence._delayed  # who has been answered is nobody's burden
+    assert not slow.node.node.feeds.delayed  # who has been answered is nobody's burden
 
 
 def test_each_answer_waits_for_its_own_commit(slow: Slow, channel: ClientChannel):

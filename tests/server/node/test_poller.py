@@ -351,12 +351,12 @@ def test_what_waits_for_the_commit_before_it_does_not_end_a_turn():
         async with attending(node, 1) as (peer,):
             persistence = Persistence(node.broker, MemoryStore(), None, ())
             persistence.journal.put("key", "value")  # stays, as nothing is committed before the start
-            node.persistence = persistence
+            node.persistence, node.feeds = persistence, persistence.feeds
             try:
                 assert rounds_in_a_turn(node, peer) == 21
                 assert persistence.journal.dirty
             finally:
-                node.persistence = None
+                node.persistence = node.feeds = None
 
     run(test, owns_loop=True)
 

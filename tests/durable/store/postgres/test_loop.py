@@ -69,7 +69,7 @@ async def node(database: Database, folder: Path) -> AsyncIterator[Node]:
     made = Node(parse(CONFIG, {}, PLACES), closing_s=0.1, store=store)
     async with made:
         yield made
-        made.persistence.fail()
+        made.feeds.fail()
 
 
 def connection(made: Node) -> pika.BlockingConnection:
