@@ -219,6 +219,8 @@ class Messaging(World):
             self.lines[name] = []
         self.rules = [(0, Rule())]  # of `GOVERNED`, each with the commit of its beginning
         self.passing = [(0, False)]  # whether `PASSING` is there, likewise
+        # By queue, the answers that wait for their messages to be read: each with the number of the place that follows.
+        self.answered_late: dict[str, list[tuple[Record, int]]] = {}
         self._number = 0
         self._alarmed = False
         self._reloaded = False
@@ -702,8 +704,26 @@ class Messaging(World):
         late, self.node.disk.late = self.node.disk.late or [], None
         self.say(f"{len(late)} reads are done")
         for each in late:
+            commit = self._commit
+            before = {name: self._waiting_answers(name) for name in self.answered_late}
             each()
             self.node.settle()
+            for name, count in before.items():
+                self._answered(name, count - self._waiting_answers(name), commit)
+        self.answered_late.clear()
+
+    def _waiting_answers(self, name: str) -> int:
+        """Return how many answers of clients wait in a queue for their messages to be read."""
+        queue = self.node.host.queues.get(name)
+        return queue.absent.answers if isinstance(queue, WorkQueue) and queue.absent is not None else 0
+
+    def _answered(self, name: str, count: int, commit: int) -> None:
+        """The first answers that waited in a queue have been worked off in this commit, and not when they came."""
+        answers = self.answered_late[name]
+        for record, number in answers[:count]:
+            if number < len(record.places):  # else it has gone nowhere
+                record.places[number] = attrs.evolve(record.places[number], commit=commit)
+        del answers[:count]
 
     # Clients.
 
@@ -877,14 +897,17 @@ class Messaging(World):
             self._answer(random.choice(held), outcome)
 
     def _answer(self, record: Record, outcome: str) -> None:
-        client, given, commit = record.holder, record.given, self._commit
+        client, given, commit, queue = record.holder, record.given, self._commit, record.place
         assert client is not None
         assert given is not None
-        self.say(f"{client.name} answers {record.body.decode()} of {record.place}: {outcome}")
+        self.say(f"{client.name} answers {record.body.decode()} of {queue}: {outcome}")
+        waiting, places = self._waiting_answers(queue), len(record.places)
         self._settle(record, outcome, commit)
         if outcome == "requeue" and client.avoids(given):
             record.avoided.add(client)
         client.answer(given, outcome)  # type: ignore[arg-type]
+        if self._waiting_answers(queue) > waiting:
+            self.answered_late.setdefault(queue, []).append((record, places))
         self._spill(commit)
 
     def _settle(self, record: Record, outcome: str, commit: int) -> None:
