@@ -116,6 +116,17 @@ def test_compiled_classes_stand_under_no_plain_ones_with_slots():
     assert children == set()
 
 
+def test_enumerations_of_compiled_modules_build_on_enum_alone():
+    """mypyc makes them classes of Enum, whatever else they build on: members of an IntEnum are no numbers there."""
+    found = {
+        (base, f"{name}: {child}")
+        for name in LISTED
+        for child, module, base in bases(tree_of(name))
+        if module == "enum"
+    }
+    assert {base for base, _ in found} == {"Enum"}, found
+
+
 def test_no_code_asks_whether_an_exchange_type_is_one_of_the_compiled_ones():
     """They share what `isinstance` remembers of their contract: what is true of one is then said to be true of all."""
     types = {

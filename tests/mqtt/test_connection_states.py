@@ -28,7 +28,7 @@ from leveret.protocols.mqtt.codec.properties import (
 from leveret.protocols.mqtt.codec.reader import PublishRun, Reader
 from leveret.protocols.mqtt.machine.connection import Connection
 from leveret.protocols.mqtt.machine.contract import Accepted, Answer, Challenge, Handler, Renewed, Terms
-from leveret.protocols.mqtt.machine.flights import Fate, Flights, Stage
+from leveret.protocols.mqtt.machine.flights import RELEASED, SENT, Fate, Flights
 from leveret.protocols.shared.machine.contract import Wait, Writer
 from leveret.protocols.shared.machine.states import State
 
@@ -303,17 +303,17 @@ def test_every_split_of_a_conversation(size: int) -> None:
 
 
 FATES = {
-    (1, Stage.SENT, PUBACK): Fate.ACCEPTED,
-    (2, Stage.SENT, PUBREC): Fate.ACCEPTED,
-    (2, Stage.RELEASED, PUBREC): Fate.REPEATED,
-    (2, Stage.RELEASED, PUBCOMP): Fate.COMPLETED,
+    (1, SENT, PUBACK): Fate.ACCEPTED,
+    (2, SENT, PUBREC): Fate.ACCEPTED,
+    (2, RELEASED, PUBREC): Fate.REPEATED,
+    (2, RELEASED, PUBCOMP): Fate.COMPLETED,
 }
 
 
 @pytest.mark.parametrize("kind", [PUBACK, PUBREC, PUBCOMP])
-@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("stage", [SENT, RELEASED])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_each_acknowledgement_in_each_stage(qos: int, stage: Stage, kind: int) -> None:
+def test_each_acknowledgement_in_each_stage(qos: int, stage: int, kind: int) -> None:
     flights: Flights[str] = Flights()
     flight = flights.take(qos, "x")
     flight.stage = stage

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from leveret.alarms import Monitor
+from leveret.clock import PAUSE_S
 from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.mqtt.broker.consumer import PORTION
 from leveret.protocols.mqtt.codec import reason_codes as r
 from leveret.protocols.mqtt.codec.packets import Disconnect, Publish, Will
+from leveret.queues.queue import Queue
 from leveret.security.users import TopicPermissions
 from tests.amqp010.peer import session_of as amqp010_session
 from tests.amqp091.peer import channel_of
@@ -233,6 +236,54 @@ def test_a_slow_client_of_qos_0_loses_the_oldest_messages() -> None:
     assert bench.queue("mqtt-subscription-readerqos0").ready == 10
     found = [int(each[:3]) for each in reader.payloads()]
     assert found == [*range(len(found) - 10), *range(90, 100)]
+
+
+def test_what_has_waited_for_a_slow_client_comes_in_portions() -> None:
+    bench, reader, queue = bench_with_waiting(2500)
+    reader.outbox.limit = 10 << 20
+    reader.front.drained()
+    bench.settle()
+    assert queue.ready == 2500 - PORTION
+    Peer(bench, 4).connect("another").publish("t/last", b"2500")  # others are served meanwhile
+    assert queue.ready == 2501 - PORTION
+    bench.advance(PAUSE_S)
+    assert queue.ready == 2501 - 2 * PORTION
+    bench.advance(PAUSE_S)
+    assert queue.ready == 0
+    assert [int(each) for each in reader.payloads()] == [*range(2501)]
+    assert bench.broker.timers.next_at() is None
+    bench.peers[-1].publish("t/next", b"2501")
+    assert reader.payloads() == [b"2501"]
+
+
+def test_a_slow_client_without_room_for_a_portion_is_asked_no_more_until_it_has_read() -> None:
+    bench, reader, queue = bench_with_waiting(2500)
+    reader.outbox.limit = 4096
+    reader.front.drained()
+    bench.settle()
+    left = queue.ready
+    assert 2500 - PORTION < left < 2500
+    bench.advance(PAUSE_S)
+    assert (queue.ready, bench.broker.timers.next_at()) == (left, None)
+    found = []
+    while came := reader.payloads():
+        found += came
+        bench.advance(PAUSE_S)
+    assert [int(each) for each in found] == [*range(2500)]
+
+
+def bench_with_waiting(messages: int) -> tuple[ClientBench, Peer, Queue]:
+    """Return a bench, a client that reads nothing, and its queue with so many messages of QoS 0 of as many topics."""
+    bench = ClientBench("[protocols.mqtt]\nwaiting_max = 5000")
+    reader = Peer(bench, 4).connect("reader")
+    reader.subscribe("t/+")
+    reader.outbox.limit = 0
+    peer = Peer(bench, 4).connect("me")
+    for number in range(messages):
+        peer.publish(f"t/{number}", b"%d" % number)
+    queue = bench.queue("mqtt-subscription-readerqos0")
+    assert queue.ready == messages
+    return bench, reader, queue
 
 
 # The other protocols.

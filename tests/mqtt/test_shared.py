@@ -37,6 +37,40 @@ def test_what_one_leaves_unacknowledged_goes_to_another() -> None:
     assert (found.payload, found.dup) == (b"1", False)
 
 
+def test_a_message_of_qos_2_comes_to_its_end_with_a_session_that_has_left_the_group() -> None:
+    bench = ClientBench()
+    first, second = Peer(bench).connect("first", session_expiry_interval=100), Peer(bench).connect("second")
+    first.subscribe(FILTER, qos=2)
+    first.acknowledges = False
+    Peer(bench).connect("me").publish("a", b"1", qos=2)
+    (sent,) = first.messages()
+    second.subscribe(FILTER, qos=2)
+    first.unsubscribe(FILTER)
+    first.drop()
+    again = Peer(bench).connect("first", clean=False)
+    again.acknowledges = False
+    (found,) = again.messages()
+    assert (found.payload, found.packet_id, found.qos, found.dup) == (b"1", sent.packet_id, 2, True)
+    assert second.messages() == []
+    assert bench.queue("mqtt-shared-group:a/#").unsettled == 1
+    again.acknowledge(found)
+    assert bench.queue("mqtt-shared-group:a/#").unsettled == 0
+
+
+def test_a_message_of_qos_1_of_a_session_that_has_left_the_group_goes_to_another() -> None:
+    bench = ClientBench()
+    first, second = Peer(bench).connect("first", session_expiry_interval=100), Peer(bench).connect("second")
+    first.subscribe(FILTER, qos=1)
+    first.acknowledges = False
+    Peer(bench).connect("me").publish("a", b"1", qos=1)
+    assert len(first.messages()) == 1
+    second.subscribe(FILTER, qos=1)
+    first.unsubscribe(FILTER)
+    first.drop()
+    assert second.payloads() == [b"1"]
+    assert Peer(bench).connect("first", clean=False).messages() == []
+
+
 def test_the_queue_is_deleted_with_the_last_of_them() -> None:
     bench = ClientBench()
     first, second = Peer(bench).connect("first"), Peer(bench).connect("second")

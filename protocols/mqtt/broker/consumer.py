@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from leveret.clock import NEVER
+from leveret.clock import NEVER, PAUSE_S
 from leveret.delivery import UNLIMITED, Consumer, Delivery, Held, Window
 from leveret.message import Message
 from leveret.observability.connection_stats import ConsumerFacts
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.protocols")
 
 ONE: Final = 1  # byte of room: a single message is taken, however large
-ELSEWHERE: Final = Match(1, False, False, ())  # of what reaches the queue by another way than a subscription
+PORTION: Final = 1000  # messages of QoS 0 at once that a slow client has let wait: 5 ms, if all differ
+# Of what reaches the queue by another way than a subscription, or was sent before the subscription ended.
+ELSEWHERE: Final = Match(1, False, False, ())
 
 
 class Shown:
@@ -106,7 +108,7 @@ class Sending:
 class QueueConsumer(Consumer):
     """The consumer of one queue of a session, while that has a connection."""
 
-    __slots__ = ("_last", "_to_settle", "group", "session")
+    __slots__ = ("_last", "_rests", "_to_settle", "group", "session")
 
     def __init__(self, session: Session, queue: Queue, group: Group, settled: bool, window: Window) -> None:
         """`settled`: all its messages have QoS 0."""
@@ -114,6 +116,7 @@ class QueueConsumer(Consumer):
         self.session = session
         self.group = group
         self._last: Sending | None = None
+        self._rests = False  # it takes a portion, and the next one after a pause
         # What is settled soon, and whether it is accepted; None: nothing is.
         self._to_settle: list[tuple[Delivery, bool]] | None = None
 
@@ -134,6 +137,28 @@ class QueueConsumer(Consumer):
         if room > 0 and self.bounds and not self.settled:
             return ONE if self.may_take_more() else 0
         return room
+
+    def wake(self) -> None:
+        """Take messages again: in portions, between which others are served, if many of QoS 0 have waited.
+
+        Those of QoS 1 and 2 are as few as the client may leave unacknowledged.
+        """
+        if self._rests and self.window.credit <= 0:
+            return
+        if self.settled and not (self._rests or self.able) and self.queue.ready > PORTION:
+            broker = self.session.broker
+            self._rests = True
+            self.window.credit = PORTION
+            broker.timers.at(broker.now + PAUSE_S, self._go_on)
+        super().wake()
+
+    def _go_on(self, now: float) -> None:
+        """Take the next portion, unless the outbox had no room for this one: then `wake` follows when it has."""
+        is_taken = self.window.credit <= 0
+        self._rests = False
+        self.window.credit = UNLIMITED
+        if is_taken:
+            self.wake()
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         session = self.session
@@ -204,7 +229,7 @@ class QueueConsumer(Consumer):
     def _match(self, message: Message, found: Shown) -> Match | None:
         """Return the options for a message, or None if it is not the session's any more, or never was."""
         if self.group.is_shared:
-            return self.group.only.match()
+            return self.group.only.match() if self.group.by_filter else ELSEWHERE
         match = self.group.match(found.topic)
         if match is None and message.exchange != self.session.exchange:
             return ELSEWHERE  # the queue was bound, or got it, by other means than a subscription

@@ -31,7 +31,7 @@ from leveret.protocols.mqtt.broker.settings import MqttSettings
 from leveret.protocols.mqtt.broker.subscriptions import Group, subscribed_from
 from leveret.protocols.mqtt.broker.will import will_from
 from leveret.protocols.mqtt.codec.errors import MqttError
-from leveret.protocols.mqtt.machine.flights import Flight, Stage
+from leveret.protocols.mqtt.machine.flights import RELEASED, Flight
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -112,7 +112,7 @@ def _restore_flights(host: VirtualHost, session: Session, noted: Noted) -> None:
     if noted.released or noted.sent:
         flights_of(session)
     for packet_id in sorted(noted.released):
-        session.flights.restore(Flight(packet_id, 2, None, Stage.RELEASED))
+        session.flights.restore(Flight(packet_id, 2, None, RELEASED))
     for name, by_position in noted.sent.items():
         queue = host.queues.get(name)
         taken: list[Delivery] = [] if queue is None else queue.take_stored(sorted(by_position))

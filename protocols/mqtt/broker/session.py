@@ -30,7 +30,7 @@ from leveret.protocols.mqtt.codec.errors import MqttError
 from leveret.protocols.mqtt.codec.packets import DUP, MQTT_5, Ack, Subscription, Will
 from leveret.protocols.mqtt.codec.properties import PUBREC, PUBREL
 from leveret.protocols.mqtt.codec.writer import ack
-from leveret.protocols.mqtt.machine.flights import Fate, Flight, Flights, Stage
+from leveret.protocols.mqtt.machine.flights import RELEASED, SENT, Fate, Flight, Flights
 from leveret.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -187,18 +187,24 @@ class Session:
         """Send a flight on the new connection, or forget it if its message is gone; return whether it is sent."""
         served, delivery = self.served, flight.token
         assert served is not None
-        if flight.stage is Stage.RELEASED or delivery is None:
+        if flight.stage == RELEASED or delivery is None:
             served.answers.add(ack(PUBREL << 4 | 2, flight.packet_id), self.record is not None)
             return True
         queue = delivery.queue
         group = self.groups.get(queue.name)
-        if queue.deleted or group is None:
+        if queue.deleted or (group is None and flight.qos == 1):
             self._forget(flight)
-            if not queue.deleted:  # the session has left its group
+            if not queue.deleted:  # the session has left its group, and others can have it
                 queue.release(delivery)
             return False
         queue.bring((delivery,))
-        consumer = self._consumer_of(queue, group)
+        if (
+            group is None
+        ):  # with QoS 2 no other may have it (MQTT-4.8.2-5), and it comes to its end (MQTT-3.10.4-3)
+            left = Group(queue.name, is_shared=True)
+            consumer = QueueConsumer(self, queue, left, False, self._window)
+        else:
+            consumer = self._consumer_of(queue, group)
         delivery.consumer = consumer
         delivery.given_at = self.broker.now
         try:
@@ -284,7 +290,7 @@ class Session:
         self._publish_will(self.broker.now)
         for flight in self.flights.by_id.values():
             delivery = flight.token
-            if delivery is None or delivery.queue.deleted or flight.stage is not Stage.SENT:
+            if delivery is None or delivery.queue.deleted or flight.stage != SENT:
                 continue
             if flight.qos == 2 and delivery.queue.name.startswith(SHARED_PREFIX):
                 delivery.queue.reject(delivery)  # another must not get it (MQTT-4.8.2-5)

@@ -11,7 +11,8 @@ another reason code where the specification names one. `encode` raises ValueErro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import ClassVar, Final, TypeAlias
 
 import attrs
@@ -580,6 +581,18 @@ def check_first(first: int, from_client: bool) -> int:
     if kind not in (OF_CLIENTS if from_client else OF_SERVERS):
         raise ProtocolError(f"a {'client' if from_client else 'server'} sent a {KIND_NAMES[kind]}")
     return kind
+
+
+def _fine(from_client: bool) -> Iterator[int]:
+    """Yield the first bytes that `check_first` takes."""
+    for first in range(256):
+        with suppress(MqttError):
+            check_first(first, from_client)
+            yield first
+
+
+FROM_CLIENTS: Final = frozenset(_fine(True))
+FROM_SERVERS: Final = frozenset(_fine(False))
 
 
 def decode_packet(first: int, body: bytes, version: int, from_client: bool) -> AnyPacket:

@@ -20,6 +20,8 @@ from mypy_extensions import i64
 from leveret.protocols.mqtt.codec.errors import MalformedError, MqttError, ProtocolError
 from leveret.protocols.mqtt.codec.packets import (
     DUP,
+    FROM_CLIENTS,
+    FROM_SERVERS,
     MQTT_5,
     RETAIN,
     Ack,
@@ -116,6 +118,7 @@ class Reader:
     __slots__ = (
         "_at",
         "_data",
+        "_fine",
         "_from_client",
         "_needed",
         "_pieces",
@@ -130,6 +133,7 @@ class Reader:
         self.packet_size_max = packet_size_max
         self.version = version
         self._from_client = from_client
+        self._fine = FROM_CLIENTS if from_client else FROM_SERVERS  # first bytes
         self._data = b""  # what is being read, from `_at` on
         self._at = 0
         self._pieces: list[bytes] = []  # what came behind it
@@ -193,7 +197,8 @@ class Reader:
 
         Then `_needed` says how many bytes must be there. Raises MqttError as soon as the first bytes are wrong.
         """
-        kind = check_first(data[at], self._from_client)
+        first = data[at]
+        kind = first >> 4 if first in self._fine else check_first(first, self._from_client)
         if not self.version and kind != CONNECT:
             raise ProtocolError("the first packet is no CONNECT")
         if self.version and kind == CONNECT:
@@ -247,7 +252,8 @@ class Reader:
             at += 4
         if not packet_ids:
             return None
-        check_first(first, self._from_client)
+        if first not in self._fine:
+            check_first(first, self._from_client)
         self._at = int(at)
         self._needed = 1
         return AckRun(first >> 4, packet_ids)

@@ -10,7 +10,7 @@ identifiers (MQTT-4.4.0-1). `token` is what the owner keeps with each.
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Final, Generic, TypeVar
 
 from leveret.protocols.mqtt.codec.errors import ProtocolError
@@ -23,11 +23,9 @@ T = TypeVar("T")
 IDS_MAX: Final = 0xFFFF
 
 
-class Stage(IntEnum):
-    """The stage of a message on its way to the client. It is a number, whose hash is no call of Python."""
-
-    SENT = 0
-    RELEASED = 1
+# The stage of a message on its way to the client: a number, as the hash of an Enum's member is a call of plain Python.
+SENT: Final = 0
+RELEASED: Final = 1
 
 
 class Fate(Enum):
@@ -45,7 +43,7 @@ class Flight(Generic[T]):
 
     __slots__ = ("packet_id", "qos", "stage", "token")
 
-    def __init__(self, packet_id: int, qos: int, token: T, stage: Stage = Stage.SENT) -> None:
+    def __init__(self, packet_id: int, qos: int, token: T, stage: int = SENT) -> None:
         self.packet_id = packet_id
         self.qos = qos
         self.token = token
@@ -90,7 +88,7 @@ class Flights(Generic[T]):
         if fate is Fate.ACCEPTED and reason_code >= UNSPECIFIED_ERROR:
             fate = Fate.REFUSED
         if fate is Fate.ACCEPTED and kind == PUBREC:
-            flight.stage = Stage.RELEASED
+            flight.stage = RELEASED
         elif fate is not Fate.REPEATED:
             self.by_id.pop(packet_id)
         return fate, flight
@@ -101,8 +99,8 @@ class Flights(Generic[T]):
 
 
 NEXT: Final = {
-    (1, Stage.SENT, PUBACK): Fate.ACCEPTED,
-    (2, Stage.SENT, PUBREC): Fate.ACCEPTED,
-    (2, Stage.RELEASED, PUBREC): Fate.REPEATED,
-    (2, Stage.RELEASED, PUBCOMP): Fate.COMPLETED,
+    (1, SENT, PUBACK): Fate.ACCEPTED,
+    (2, SENT, PUBREC): Fate.ACCEPTED,
+    (2, RELEASED, PUBREC): Fate.REPEATED,
+    (2, RELEASED, PUBCOMP): Fate.COMPLETED,
 }
