@@ -3,7 +3,7 @@
 Each message has ids, a time and headers of its own, unless a line says that they are alike. The client is compiled for
 the occasion (Debian: apt-get install gcc librabbitmq-dev). Leveret has a data folder. Printed are the processor time
 that the broker takes for a message, with its way in and out, and messages per second; for requests, the median of a
-round trip.
+round trip. A second table has some of the lines over TLS.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-from benchmarks.brokers import Running, family_processor_s, has_rabbitmq, leveret, rabbitmq
+from benchmarks import secured
+from benchmarks.brokers import Running, family_processor_s, free_port, has_rabbitmq, leveret, rabbitmq
 from benchmarks.flood import Wire
-from benchmarks.tables import BREATH_S, head, spread
+from benchmarks.tables import BREATH_S, spread
 from leveret.protocols.amqp091.codec import methods as m
 
 SOURCE: Final = Path(__file__).with_name("peer091.c")
@@ -38,13 +39,15 @@ TIMEOUT_S: Final = 60
 
 @attrs.frozen
 class Line:
-    """A load. `kind`: of the exchange that it goes through, if it does not go straight to the queues."""
+    """A load. `kind`: of the exchange that it goes through, if it does not go straight to the queues. Each publisher
+    sends to all queues in turn (`turns`), or to one."""
 
     title: str
     messages: int = 60_000
     publishers: int = 1
     consumers: int = 1
     queues: int = 1
+    turns: bool = True
     confirms: int = 1000
     prefetch: int = 200
     ack_every: int = 50
@@ -61,25 +64,50 @@ LINES: Final = (
     Line("own ids and headers, acks of 50"),
     Line("own ids and headers, each acknowledged", ack_every=1),
     Line(
-        "the same, topic exchange, 10 queues, 10 consumers, 4 publishers",
+        "own, each acknowledged, ten pairs on ten queues",
+        publishers=10,
+        consumers=10,
+        queues=10,
+        turns=False,
+        ack_every=1,
+    ),
+    Line(
+        "own, each acknowledged, topic exchange, 10 queues and consumers, 4 publishers",
         publishers=4,
         consumers=10,
         queues=10,
         ack_every=1,
         kind="topic",
     ),
-    Line("the same, 20 consumers on a queue, prefetch 10", consumers=20, prefetch=10, ack_every=1),
     Line(
-        "own ids and headers, fanout to 10 queues", 15_000, consumers=10, queues=10, copies=10, kind="fanout"
+        "own, each acknowledged, headers exchange, 10 queues and consumers, 4 publishers",
+        publishers=4,
+        consumers=10,
+        queues=10,
+        ack_every=1,
+        kind="headers",
     ),
     Line(
-        "own ids and headers, persistent, 200 to 2000 B, window 200",
+        "own, each acknowledged, 20 consumers on a queue, prefetch 10", consumers=20, prefetch=10, ack_every=1
+    ),
+    Line("own, fanout to 10 queues (a message)", 15_000, consumers=10, queues=10, copies=10, kind="fanout"),
+    Line(
+        "own, persistent, 200 to 2000 B, window 200",
         30_000,
         confirms=200,
         persistent=True,
         sizes=(200, 2000),
     ),
+    Line("alike, persistent, 100 B, acks of 50", persistent=True, own=False),
+    Line("alike, persistent, 1 KiB, acks of 50", 30_000, persistent=True, own=False, sizes=(1024, 1024)),
     Line("persistent, confirmed one by one, acks of 100", 3000, confirms=1, ack_every=100, persistent=True),
+    Line("alike, 64 KiB, window 100, acks of 50", 10_000, confirms=100, own=False, sizes=(65_536, 65_536)),
+)
+WITH_TLS: Final = (
+    Line("alike, acks of 50", own=False),
+    Line("own ids and headers, each acknowledged", ack_every=1),
+    Line("alike, acks of 50, four pairs", publishers=4, consumers=4, queues=4, turns=False, own=False),
+    Line("alike, 64 KiB, window 100, acks of 50", 5000, confirms=100, own=False, sizes=(65_536, 65_536)),
 )
 
 
@@ -123,9 +151,10 @@ def load(program: str, broker: Running, line: Line, way: Secured | None = None) 
 
 def command_of(line: Line) -> list[object]:
     """Return what the client is told of a load, after the port."""
-    key = "" if line.kind == "fanout" else "eu.%d.x" if line.kind else QUEUE
+    key = {"": QUEUE, "topic": "eu.%d.x"}.get(line.kind, "")
     return [
-        *(line.messages // line.publishers, line.publishers, line.consumers, line.queues, line.confirms),
+        *(line.messages // line.publishers, line.publishers, line.consumers, line.queues),
+        *(int(line.turns), line.confirms),
         *(line.prefetch, line.ack_every, line.copies, int(line.persistent), int(line.own), *line.sizes),
         *(EXCHANGE if line.kind else "", key, QUEUE),
     ]
@@ -153,7 +182,10 @@ def prepare(port: int, line: Line) -> None:
         wire.call(m.QueueDelete(name), m.QueueDeleteOk)
         wire.call(m.QueueDeclare(name, durable=line.persistent), m.QueueDeclareOk)
         if line.kind:
-            wire.call(m.QueueBind(name, EXCHANGE, f"eu.{number}.#"), m.QueueBindOk)
+            wanted = (
+                {"x-match": "all", "tenant": f"t{number}", "attempt": 1} if line.kind == "headers" else {}
+            )
+            wire.call(m.QueueBind(name, EXCHANGE, f"eu.{number}.#", arguments=wanted), m.QueueBindOk)
     wire.socket.close()
 
 
@@ -192,25 +224,50 @@ def cells(found: Mapping[str, list[tuple[float, float]]], which: int, digits: in
 
 
 def applications(rounds: int) -> None:
-    """Print a table of processor times, and one of rates."""
+    """Print a table of processor times and rates, and one of some lines over TLS."""
     with ExitStack() as stack:
         program = stack.enter_context(client())
         if program is None:
             return
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        brokers = [stack.enter_context(leveret("--data", folder))]
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        plain, port = free_port(), free_port()
+        secured.certified(folder)
+        authority = folder / "authority.pem"
+        configured = folder / "leveret.toml"
+        configured.write_text(secured.LEVERET.format(plain=plain, secured=port))
+        flags = ("--config", str(configured), "--data", str(folder / "data"))
+        brokers = [stack.enter_context(leveret(*flags, configured_port=plain))]
+        ways = {brokers[0].name: Secured(port, authority)}
         if has_rabbitmq():
-            brokers.append(stack.enter_context(rabbitmq()))
-        rates = []
+            port = free_port()
+            brokers.append(
+                stack.enter_context(rabbitmq(settings=secured.RABBITMQ.format(port=port, folder=folder)))
+            )
+            ways[brokers[1].name] = Secured(port, authority)
         print("\n## What applications do, with a client in C\n")
-        head("processor time of the broker for a message, us", brokers)
-        for line in LINES:
-            found = measured(brokers, rounds, lambda broker, line=line: load(program, broker, line))  # type: ignore[misc]
-            print(f"| {line.title} | {cells(found, 0, 1)} |", flush=True)
-            rates.append(f"| {line.title} | {cells(found, 1, 0)} |")
-        found = measured(brokers, rounds, lambda broker: ask(program, broker))
-        print(f"| request and reply by direct reply-to | {cells(found, 0, 1)} |\n", flush=True)
-        head("messages per second", brokers)
-        print("\n".join(rates), "\n")
-        head("us, median of a round trip", brokers)
-        print(f"| request and reply, one at a time | {cells(found, 1, 0)} |")
+        _table(program, brokers, rounds, LINES, {})
+        print("\n## Over TLS 1.3\n")
+        _table(program, brokers, rounds, WITH_TLS, ways)
+
+
+def _table(
+    program: str, brokers: list[Running], rounds: int, lines: Sequence[Line], ways: Mapping[str, Secured]
+) -> None:
+    """Print a row for each line, and one for requests."""
+    titles = [f"{what}, {each.name}" for what in ("us a message", "messages/s") for each in brokers]
+    if len(brokers) > 1:
+        titles.insert(2, "ratio")
+        titles.append("ratio")
+    print(f"| | {' | '.join(titles)} |\n|---|{'---:|' * len(titles)}")
+    for line in lines:
+        found = measured(
+            brokers,
+            rounds,
+            lambda broker, line=line: load(program, broker, line, ways.get(broker.name)),  # type: ignore[misc]
+        )
+        print(f"| {line.title} | {cells(found, 0, 1)} | {cells(found, 1, 0)} |", flush=True)
+    found = measured(brokers, rounds, lambda broker: ask(program, broker, ways.get(broker.name)))
+    print(
+        f"| request and reply; p50 of a round trip, us | {cells(found, 0, 1)} | {cells(found, 1, 0)} |",
+        flush=True,
+    )

@@ -4,7 +4,7 @@
     python -m benchmarks.archive --messages 10000000      # does the memory stay as it is?
     python -m benchmarks.archive --no-spark
 
-Micro-batches of 500 000 messages. Beside archives with Spark and without: a query of one's own to Spark's file sink,
+Micro-batches of 1,000,000 messages. Beside archives with Spark and without: a query of one's own to Spark's file sink,
 Spark copying such a table, and a consumer with pika that writes Parquet. In the end a client of AMQP 0-9-1 sends
 messages to itself while Spark archives. Needs `leveret[spark]` and Java.
 """
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE_S = 0.25
-BATCH = 500_000  # messages
+BATCH = 1_000_000  # messages, as `leveret pipeline archive` has it
 COLUMNS = "body binary, offset bigint"
 MESSAGES = 2_000_000
 PIKA_MESSAGES = 200_000

@@ -1,14 +1,14 @@
 /* Load a broker over AMQP 0-9-1 as applications do, with a client that costs little: rabbitmq-c, a thread for each
  * connection, one write for each message that is published.
  *
- *     peer091 load PORT MESSAGES PUBLISHERS CONSUMERS QUEUES CONFIRMS PREFETCH ACK-EVERY COPIES PERSISTENT OWN \
+ *     peer091 load PORT MESSAGES PUBLISHERS CONSUMERS QUEUES TURNS CONFIRMS PREFETCH ACK-EVERY COPIES PERSISTENT OWN \
  *             SIZE-MIN SIZE-MAX EXCHANGE KEY QUEUE
  *     peer091 ask PORT REQUESTS
  *
- * `load`: each publisher sends MESSAGES, has at most CONFIRMS of them unconfirmed, and writes KEY with the number of
- * the message modulo QUEUES for %d. Consumer N reads from QUEUE with N modulo QUEUES for %d, with PREFETCH, and
- * acknowledges ACK-EVERY at a time, one by one if that is 1. With OWN, messages have ids, a time and headers of their own,
- * else they are alike. It prints the seconds from the first publish to the last delivery and confirm, and the median and
+ * `load`: each publisher sends MESSAGES, has at most CONFIRMS of them unconfirmed, and writes KEY with a number for %d:
+ * with TURNS that of the message modulo QUEUES, else its own. Consumer N reads from QUEUE with N modulo QUEUES for %d, with
+ * PREFETCH, and acknowledges ACK-EVERY at a time, one by one if that is 1. With OWN, messages have ids, a time and headers
+ * of their own, one of which tells the number, else they are alike. It prints the seconds from the first publish to the last delivery and confirm, and the median and
  * the 99th percentile of the time from a publish to its delivery, in microseconds. Exchange, queues and bindings exist.
  *
  * `ask`: one client sends requests with direct reply-to, one at a time, and another answers them. It prints the median
@@ -30,7 +30,8 @@
 
 enum { CHANNEL = 1, FRAME_MAX = 131072, NAME_MAX_ = 256, BODY_MAX = 1 << 20 };
 
-static int port, messages, publishers, consumers, queues, confirms, prefetch, ack_every, copies, persistent, own;
+static int port, messages, publishers, consumers, queues, turns, confirms, prefetch, ack_every, copies;
+static int persistent, own;
 static int size_min, size_max;
 static const char *exchange, *key_pattern, *queue_pattern;
 static pthread_barrier_t ready;
@@ -81,8 +82,10 @@ static amqp_connection_state_t connected(void) {
 }
 
 /* What applications set: ids, a time and headers of its own in each message; or the same in all. */
-static void properties_of(amqp_basic_properties_t *given, amqp_table_entry_t *headers, char *text, long number) {
-    char *message_id = text, *correlation_id = text + 32, *trace = text + 64;
+static void properties_of(amqp_basic_properties_t *given, amqp_table_entry_t *headers, char *text, long number,
+                          int tenant) {
+    char *message_id = text, *correlation_id = text + 32, *trace = text + 64, *tenant_id = text + 128;
+    snprintf(tenant_id, 16, "t%d", tenant);
     snprintf(message_id, 32, "m-%016lx", number);
     snprintf(correlation_id, 32, "%016lx", number);
     snprintf(trace, 64, "00-4bf92f3577b34da6%016lx-00f067aa0ba902b7-01", number);
@@ -103,9 +106,9 @@ static void properties_of(amqp_basic_properties_t *given, amqp_table_entry_t *he
     headers[0].key = amqp_cstring_bytes("traceparent");
     headers[0].value.kind = AMQP_FIELD_KIND_UTF8;
     headers[0].value.value.bytes = amqp_cstring_bytes(trace);
-    headers[1].key = amqp_cstring_bytes("x-tenant");
+    headers[1].key = amqp_cstring_bytes("tenant");
     headers[1].value.kind = AMQP_FIELD_KIND_UTF8;
-    headers[1].value.value.bytes = amqp_cstring_bytes("t7");
+    headers[1].value.value.bytes = amqp_cstring_bytes(tenant_id);
     headers[2].key = amqp_cstring_bytes("attempt");
     headers[2].value.kind = AMQP_FIELD_KIND_I32;
     headers[2].value.value.i32 = 1;
@@ -113,12 +116,12 @@ static void properties_of(amqp_basic_properties_t *given, amqp_table_entry_t *he
     given->headers.entries = headers;
 }
 
-static void publish(amqp_connection_state_t state, const char *to, const char *key, long number, amqp_bytes_t body,
-                    const char *reply_to) {
+static void publish(amqp_connection_state_t state, const char *to, const char *key, long number, int tenant,
+                    amqp_bytes_t body, const char *reply_to) {
     amqp_basic_properties_t given;
     amqp_table_entry_t headers[3];
-    char text[128];
-    properties_of(&given, headers, text, number);
+    char text[144];
+    properties_of(&given, headers, text, number, tenant);
     if (reply_to) {
         given._flags |= AMQP_BASIC_REPLY_TO_FLAG;
         given.reply_to = amqp_cstring_bytes(reply_to);
@@ -156,10 +159,11 @@ static void *publisher(void *argument) {
     while (known.count < messages) {
         if (sent < messages && sent - known.count < confirms) {
             size_t size = (size_t)size_min + (size_t)(sent * 7919) % (size_t)(size_max - size_min + 1);
-            snprintf(key, sizeof key, key_pattern, (int)((number + sent) % queues));
+            int which = (int)((turns ? number + sent : number) % queues);
+            snprintf(key, sizeof key, key_pattern, which);
             double now_s = since(begun);
             memcpy(body, &now_s, sizeof now_s);
-            publish(state, exchange, key, number << 40 | sent, (amqp_bytes_t){size, body}, NULL);
+            publish(state, exchange, key, number << 40 | sent, which, (amqp_bytes_t){size, body}, NULL);
             sent++;
             continue;
         }
@@ -219,7 +223,7 @@ static int ascending(const void *one, const void *other) {
 
 static int load(char **given) {
     messages = atoi(*given++), publishers = atoi(*given++), consumers = atoi(*given++), queues = atoi(*given++);
-    confirms = atoi(*given++), prefetch = atoi(*given++), ack_every = atoi(*given++), copies = atoi(*given++);
+    turns = atoi(*given++), confirms = atoi(*given++), prefetch = atoi(*given++), ack_every = atoi(*given++), copies = atoi(*given++);
     persistent = atoi(*given++), own = atoi(*given++);
     size_min = atoi(*given++), size_max = atoi(*given++);
     exchange = *given++, key_pattern = *given++, queue_pattern = *given++;
@@ -259,7 +263,7 @@ static void *server(void *argument) {
         if (amqp_consume_message(state, &envelope, NULL, 0).reply_type != AMQP_RESPONSE_NORMAL) return NULL;
         amqp_bytes_t reply_to = envelope.message.properties.reply_to;
         snprintf(to, sizeof to, "%.*s", (int)reply_to.len, (char *)reply_to.bytes);
-        publish(state, "", to, number, envelope.message.body, NULL);
+        publish(state, "", to, number, 7, envelope.message.body, NULL);
         amqp_destroy_envelope(&envelope);
     }
 }
@@ -281,7 +285,7 @@ static int ask(int requests) {
         amqp_envelope_t envelope;
         amqp_maybe_release_buffers(state);
         clock_gettime(CLOCK_MONOTONIC, &asked);
-        publish(state, "", "peer091.asked", number, (amqp_bytes_t){sizeof body, body}, "amq.rabbitmq.reply-to");
+        publish(state, "", "peer091.asked", number, 7, (amqp_bytes_t){sizeof body, body}, "amq.rabbitmq.reply-to");
         if (amqp_consume_message(state, &envelope, NULL, 0).reply_type != AMQP_RESPONSE_NORMAL)
             fail("the broker has gone");
         took[number] = since(asked) * 1e6;
@@ -295,7 +299,7 @@ static int ask(int requests) {
 int main(int count, char **given) {
     if (count < 4) fail("see the head of peer091.c");
     port = atoi(given[2]);
-    if (!strcmp(given[1], "load") && count == 18) return load(given + 3);
+    if (!strcmp(given[1], "load") && count == 19) return load(given + 3);
     if (!strcmp(given[1], "ask") && count == 4) return ask(atoi(given[3]));
     fail("see the head of peer091.c");
     return 2;

@@ -17,11 +17,10 @@ from functools import partial
 from pathlib import Path
 
 import attrs
-import trustme
 
-from benchmarks import applications
 from benchmarks.brokers import Running, free_port, leveret, resident_kib
 from benchmarks.flood import Wire, flood
+from benchmarks.secured import LEVERET, certified
 from benchmarks.tables import head, row
 
 LOADS: tuple[tuple[str, int, dict[str, int | bool]], ...] = (
@@ -30,17 +29,7 @@ LOADS: tuple[tuple[str, int, dict[str, int | bool]], ...] = (
     ("10 kB, neither", 20_000, {"confirms": False, "acks": False, "size": 10_000}),
     ("100 B, one at a time", 3_000, {"window": 1, "prefetch": 1}),
 )
-OF_APPLICATIONS = (0, 2, 3, 4, 7)  # of the lines of applications.py
 HELD = 500
-
-CONFIG = """
-[[listeners]]
-address = "127.0.0.1:{plain}"
-
-[[listeners]]
-address = "127.0.0.1:{secured}"
-tls = {{ certificate = "server.pem", key = "server.key" }}
-"""
 
 
 class Secured:
@@ -81,8 +70,8 @@ def main(rounds: int) -> None:
     print("\n## In clear and over TLS, transient messages per second\n")
     with tempfile.TemporaryDirectory() as made:
         folder, plain, secured = Path(made), free_port(), free_port()
-        context = _certified(folder)
-        (folder / "leveret.toml").write_text(CONFIG.format(plain=plain, secured=secured))
+        context = certified(folder)
+        (folder / "leveret.toml").write_text(LEVERET.format(plain=plain, secured=secured))
         ends = {secured: ("TLS 1.3", partial(Secured, context)), plain: ("plain", socket.create_connection)}
         flags = ("--config", str(folder / "leveret.toml"))
         for port, (name, connect) in ends.items():
@@ -100,35 +89,6 @@ def main(rounds: int) -> None:
                         return flood(end.port, messages, **load)  # type: ignore[arg-type]
 
                 row(title, brokers, rounds, measure)
-            _applied(node, applications.Secured(secured, folder / "authority.pem"), rounds)
-
-
-def _applied(node: Running, way: applications.Secured, rounds: int) -> None:
-    """Measure what applications do, with the client in C, over both listeners in turn."""
-    with applications.client() as program:
-        if program is None:
-            return
-        ends = {"TLS 1.3": way, "plain": None}
-        brokers = [attrs.evolve(node, name=name) for name in ends]
-        rates = []
-        print("\n### What applications do, with a client in C\n")
-        head("processor time of the node for a message, us", brokers)
-        for line in [applications.LINES[each] for each in OF_APPLICATIONS]:
-            found = applications.measured(
-                brokers,
-                rounds,
-                lambda end, line=line: applications.load(program, end, line, ends[end.name]),  # type: ignore[misc]
-            )
-            print(f"| {line.title} | {applications.cells(found, 0, 1)} |", flush=True)
-            rates.append(f"| {line.title} | {applications.cells(found, 1, 0)} |")
-        found = applications.measured(
-            brokers, rounds, lambda end: applications.ask(program, end, ends[end.name])
-        )
-        print(f"| request and reply by direct reply-to | {applications.cells(found, 0, 1)} |\n")
-        head("messages per second", brokers)
-        print("\n".join(rates), "\n")
-        head("us, median of a round trip", brokers)
-        print(f"| request and reply, one at a time | {applications.cells(found, 1, 0)} |")
 
 
 def _opened(end: Running, connect: Callable[[tuple[str, int]], object]) -> str:
@@ -145,16 +105,3 @@ def _opened(end: Running, connect: Callable[[tuple[str, int]], object]) -> str:
         for wire in held:
             wire.socket.close()
     return f"{statistics.median(times) * 1000:.2f} ms to open a connection with a channel, {each:.1f} KiB at rest"
-
-
-def _certified(folder: Path) -> ssl.SSLContext:
-    """Create a server's certificate (elliptic curve) and its authority in the folder, and return a client context that
-    trusts it."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "authority.pem")
-    issued = authority.issue_cert("localhost")
-    issued.private_key_pem.write_to_path(folder / "server.key")
-    (folder / "server.pem").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    return context
