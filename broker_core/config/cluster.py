@@ -51,24 +51,27 @@ class ClusterSettings(Record):
     lease_ttl: float = key(
         Duration(LEASE_TTL_MIN_S, 300),
         "How long the serving node may give no sign of life before another takes over; without a successful commit "
-        "for so long it delivers and confirms nothing more.",
+        "for so long it delivers and confirms nothing more. Less for a quicker takeover, more where nodes or the "
+        "database pause for longer.",
         5.0,
     )
     suspend_close: float | None = key(
         Duration(1, 86_400),
-        "How long a node that cannot reach its database keeps its clients' connections open, unless another node takes "
-        "over and tells it so. Without it four times `lease_ttl`.",
+        "How long a node that cannot reach its database keeps its clients' connections open, unless another node "
+        "takes over and tells it so. Without it four times `lease_ttl`. More where clients had better wait than "
+        "connect again.",
         None,
     )
     relay: bool = key(
         Flag(),
-        "Whether a node that stands by passes clients on to the one that serves; if not, it closes their connections.",
+        "Whether a node that stands by passes clients on to the one that serves; if not, it closes their connections. "
+        "False behind a load balancer that looks for the node that serves.",
         True,
     )
     relay_connections_max: int | None = key(
         Limit(0, MANY),
         "Clients that a node that stands by passes on at a time; further ones are refused. Without it as many as its "
-        "file descriptors allow, of which each takes two.",
+        "file descriptors allow, of which each takes two. A number where the machine has other work.",
         None,
     )
 

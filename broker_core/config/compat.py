@@ -274,7 +274,7 @@ class Compat(Record):
     )
     missing_alternate: MissingAlternate = key(
         Choice(MissingAlternate),
-        "Log once that an alternate exchange is missing, or say nothing.",
+        "Log once that an alternate exchange is missing, or say nothing. The latter where it is missing on purpose.",
         MissingAlternate.LOG,
     )
     memory_watermark: float = key(
@@ -285,17 +285,28 @@ class Compat(Record):
         "Hold publishers back during an alarm by not reading from them, or by asking their channels to pause.",
         FlowMechanism.BLOCK,
     )
-    dead_letter_on_delete: bool = key(Flag(), "Dead-letter the messages of a queue that is deleted.", False)
+    dead_letter_on_delete: bool = key(
+        Flag(),
+        "Dead-letter the messages of a queue that is deleted. True where none may be lost with its queue.",
+        False,
+    )
     republished_deaths: bool = key(
         Flag(),
-        "Count further deaths of a message on from the `x-death` that a client publishes with it.",
+        "Count further deaths of a message on from the `x-death` that a client publishes with it. True for programs "
+        "that publish dead letters again, and count their deaths.",
         False,
     )
     default_delivery_limit: int | None = key(
-        Limit(0, MANY), "The delivery limit of queues that set none, quorum queues aside.", None
+        Limit(0, MANY),
+        "The delivery limit of queues that set none, quorum queues aside. A number where messages that no consumer "
+        "can take must not come back for ever.",
+        None,
     )
     quorum_delivery_limit: int | None = key(
-        Limit(0, MANY), "The delivery limit of quorum queues that set none.", 20
+        Limit(0, MANY),
+        "The delivery limit of quorum queues that set none. More, or none, for consumers that give messages back on "
+        "purpose.",
+        20,
     )
     quorum_priorities: QuorumPriorities = key(
         Choice(QuorumPriorities),
@@ -324,7 +335,10 @@ class Compat(Record):
         False,
     )
     topic_wildcards_max: int | None = key(
-        Limit(0, MANY), "The most `#` that a topic binding key may have.", None
+        Limit(0, MANY),
+        "The most `#` that a topic binding key may have. A number where users that are not trusted bind: routing "
+        "takes longer with each.",
+        None,
     )
     address_v1: bool = key(
         Flag(),
@@ -421,7 +435,7 @@ class Compat(Record):
     names: Names = key(
         Choice(Names),
         "The names of new exchanges and queues: any bytes, UTF-8 without line breaks, or up to 127 letters, digits, "
-        "`-`, `_`, `.` and `:`.",
+        "`-`, `_`, `.` and `:`. The latter two where names have to suit other brokers, or programs that print them.",
         Names.TEXT,
     )
     bind_default: BindDefault = key(

@@ -43,16 +43,31 @@ class HttpAuthSettings(Record):
     )
     http_method: str = key(
         OneOf("post", "get"),
-        "Whether name and password are sent as a form, or in the URL, where servers often log them.",
+        "Whether name and password are sent as a form, or in the URL, where servers often log them. The latter for "
+        "servers that take nothing else.",
         "post",
         reload=True,
     )
     tls: PeerTlsSettings = key(RecordOf(PeerTlsSettings), "TLS with the server.", SYSTEM)
-    timeout_s: int = key(Whole(1, 60), "Seconds that the server has for an answer.", 5, reload=True)
-    cache_s: int = key(
-        Whole(0, 86_400), "Seconds that an answer is remembered; 0: it is not.", 60, reload=True
+    timeout_s: int = key(
+        Whole(1, 60),
+        "Seconds that the server has for an answer. More for a slow one, on which logins wait.",
+        5,
+        reload=True,
     )
-    cache_refusals: bool = key(Flag(), "Whether refusals are remembered, too.", False, reload=True)
+    cache_s: int = key(
+        Whole(0, 86_400),
+        "Seconds that an answer is remembered; 0: it is not. Fewer where changes have to hold sooner, more to ask "
+        "less often.",
+        60,
+        reload=True,
+    )
+    cache_refusals: bool = key(
+        Flag(),
+        "Whether refusals are remembered, too. True where clients that are refused keep asking.",
+        False,
+        reload=True,
+    )
 
     @property
     def asks_permissions(self) -> bool:

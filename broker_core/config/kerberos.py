@@ -26,7 +26,7 @@ class KerberosSettings(Record):
     )
     principal: str | None = key(
         Text("a principal such as amqp/broker.example@EXAMPLE.ORG", r"[^\s/@]+/[^\s/@]+(@[^\s/@]+)?"),
-        "The node's principal; without it, any in the keytab.",
+        "The node's principal; without it, any in the keytab. Set it where the keytab has others, too.",
         None,
         reload=True,
     )

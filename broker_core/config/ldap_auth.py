@@ -103,7 +103,12 @@ class LdapAuthSettings(Record):
         (),
         reload=True,
     )
-    start_tls: bool = key(Flag(), "Whether a plain connection (`ldap://`) begins TLS.", False, reload=True)
+    start_tls: bool = key(
+        Flag(),
+        "Whether a plain connection (`ldap://`) begins TLS. True for directories without `ldaps://`.",
+        False,
+        reload=True,
+    )
     tls: PeerTlsSettings = key(RecordOf(PeerTlsSettings), "TLS with the servers.", SYSTEM)
     user_dn: str | None = key(
         Text("a string with {username} in it", r"(?s).*\{username\}.*"),
@@ -113,17 +118,22 @@ class LdapAuthSettings(Record):
         reload=True,
     )
     lookup_base: str | None = key(
-        Text(), "Where users are searched for, to learn their distinguished names.", None, reload=True
+        Text(),
+        "Where users are searched for, to learn their distinguished names. Set it where users are in several "
+        "branches.",
+        None,
+        reload=True,
     )
     lookup_filter: str = key(
         Text("an LDAP filter with {username} in it", r"(?s)\(.*\{username\}.*\)"),
-        "The filter that finds one user.",
+        "The filter that finds one user. `(sAMAccountName={username})` with Active Directory.",
         "(uid={username})",
         reload=True,
     )
     bind_dn: str | None = key(
         Text(),
-        "The account that searches; without it, each user does it after the login by `user_dn`.",
+        "The account that searches; without it, each user does it after the login by `user_dn`. Set it where users "
+        "may not search.",
         None,
         reload=True,
     )
@@ -139,11 +149,25 @@ class LdapAuthSettings(Record):
     groups: tuple[LdapGroup, ...] = key(
         ListOf(RecordOf(LdapGroup)), "What groups grant to their members.", (), reload=True
     )
-    timeout_s: int = key(Whole(1, 60), "Seconds that the directory has for each answer.", 5, reload=True)
-    cache_s: int = key(
-        Whole(0, 86_400), "Seconds that an answer is remembered; 0: it is not.", 60, reload=True
+    timeout_s: int = key(
+        Whole(1, 60),
+        "Seconds that the directory has for each answer. More for a slow one, on which logins wait.",
+        5,
+        reload=True,
     )
-    cache_refusals: bool = key(Flag(), "Whether refusals are remembered, too.", False, reload=True)
+    cache_s: int = key(
+        Whole(0, 86_400),
+        "Seconds that an answer is remembered; 0: it is not. Fewer where changes have to hold sooner, more to ask "
+        "less often.",
+        60,
+        reload=True,
+    )
+    cache_refusals: bool = key(
+        Flag(),
+        "Whether refusals are remembered, too. True where clients that are refused keep asking.",
+        False,
+        reload=True,
+    )
 
     @property
     def grants_permissions(self) -> bool:

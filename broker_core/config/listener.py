@@ -78,39 +78,45 @@ class ListenerEntry(Record):
     )
     socket_mode: str = key(
         FileMode(),
-        "The permissions of the file of a Unix domain socket: clients need to write to it.",
+        'The permissions of the file of a Unix domain socket: clients need to write to it. "0666" for clients of any '
+        "user of the machine.",
         SOCKET_MODE,
     )
     socket_owner: str | None = key(
         Text(),
-        "The owner of that file, as USER, USER:GROUP or :GROUP; without it, the user that runs the node.",
+        "The owner of that file, as USER, USER:GROUP or :GROUP; without it, the user that runs the node. `:GROUP` for "
+        "clients of the users of a group.",
         None,
     )
     protocols: tuple[str, ...] | None = key(
         ListOf(Text(), least=1),
-        "The names of the protocols served here; without it every enabled one.",
+        "The names of the protocols served here; without it every enabled one, but for those that a listener has to "
+        "name: `mqtt`, `http`, `prometheus`.",
         None,
     )
     virtual_host: str | None = key(
         Text("the name of a virtual host"),
-        "The virtual host of clients that name none; without it the first one of the configuration, or as a protocol's "
-        "own settings say.",
+        "The virtual host of clients that name none; without it the first one of the configuration, or as a "
+        "protocol's own settings say. Set it for programs that cannot name one.",
         None,
     )
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
     proxy_protocol: bool = key(
         Flag(),
-        "Require the header of the PROXY protocol, version 1 or 2; connections without it are dropped.",
+        "Require the header of the PROXY protocol, version 1 or 2; connections without it are dropped. True behind a "
+        "load balancer that sends it, so that addresses are those of clients.",
         False,
     )
     proxy_from: tuple[str, ...] = key(
         ListOf(Network(), least=1),
-        "The proxies that are trusted; connections from others are dropped.",
+        "The proxies that are trusted; connections from others are dropped. Others where the proxies are on other "
+        "machines.",
         ("127.0.0.0/8", "::1/128"),
     )
     websocket: bool = key(
         Flag(),
-        "Whether clients come over WebSockets; of a listener with HTTP, those that ask for `/ws` do.",
+        "Whether clients come over WebSockets; of a listener with HTTP, those that ask for `/ws` do. True for "
+        "programs in browsers, and behind proxies that let HTTP through only.",
         False,
     )
     websocket_origins: tuple[str, ...] = key(
@@ -133,10 +139,22 @@ class ListenerEntry(Record):
 class HttpSettings(Record):
     """The HTTP endpoint, which `leveret status` and other commands use."""
 
-    enabled: bool = key(Flag(), "Serve it.", True)
-    address: AnyAddress = key(ListeningAddress(), "The address to listen on.", Address("127.0.0.1", 15672))
+    enabled: bool = key(
+        Flag(),
+        "Serve it. False where none of its users is wanted: neither commands, nor the page, nor metrics.",
+        True,
+    )
+    address: AnyAddress = key(
+        ListeningAddress(),
+        "The address to listen on. Another, with TLS, for operators and monitoring on other machines.",
+        Address("127.0.0.1", 15672),
+    )
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
-    websocket: bool = key(Flag(), "Serve AMQP over WebSockets at `/ws`.", False)
+    websocket: bool = key(
+        Flag(),
+        "Serve AMQP over WebSockets at `/ws`. True for programs in browsers.",
+        False,
+    )
     websocket_origins: tuple[str, ...] = key(
         ListOf(WebOrigin()), "The sites whose pages may open a WebSocket, besides the node's own.", ()
     )
@@ -149,6 +167,14 @@ class HttpSettings(Record):
 class PrometheusSettings(Record):
     """A listener for Prometheus only, without login. The HTTP endpoint has the metrics as well."""
 
-    enabled: bool = key(Flag(), "Serve it.", False)
-    address: AnyAddress = key(ListeningAddress(), "The address to listen on.", Address("127.0.0.1", 15692))
+    enabled: bool = key(
+        Flag(),
+        "Serve it. True where Prometheus is to have no password, or must not reach the HTTP endpoint.",
+        False,
+    )
+    address: AnyAddress = key(
+        ListeningAddress(),
+        "The address to listen on. Another for a Prometheus on another machine.",
+        Address("127.0.0.1", 15692),
+    )
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)

@@ -114,7 +114,7 @@ class OAuthSettings(Record):
     jwks_file: Path | None = key(
         FilePath(),
         "The file with the keys that tokens are signed with (JWK Set, RFC 7517). It is read at the start, at every "
-        "reload, and when it has changed, within a minute.",
+        "reload, and when it has changed, within a minute. For a node that cannot reach the issuer.",
         None,
         reload=True,
     )
@@ -130,27 +130,35 @@ class OAuthSettings(Record):
     )
     discovery_path: str = key(
         DISCOVERY_PATH,
-        "The path of that document, after the `issuer`.",
+        "The path of that document, after the `issuer`. Another for issuers that have it elsewhere.",
         "/.well-known/openid-configuration",
         reload=True,
     )
     tls: PeerTlsSettings = key(RecordOf(PeerTlsSettings), "TLS with the issuer.", SYSTEM)
-    timeout_s: int = key(Whole(1, 60), "Seconds that the issuer has for an answer.", 5, reload=True)
+    timeout_s: int = key(
+        Whole(1, 60),
+        "Seconds that the issuer has for an answer. More for a slow one, on which logins wait.",
+        5,
+        reload=True,
+    )
     refresh_s: int = key(
         Whole(1, 7 * DAY_S),
-        "Seconds after which keys are fetched again, when a token is checked.",
+        "Seconds after which keys are fetched again, when a token is checked. Fewer where keys that are withdrawn "
+        "must end sooner.",
         3600,
         reload=True,
     )
     keys_kept_s: int = key(
         Whole(1, 30 * DAY_S),
-        "Seconds that fetched keys are used while the issuer does not answer.",
+        "Seconds that fetched keys are used while the issuer does not answer. More to outlast longer failures, fewer "
+        "where withdrawn keys must end then, too.",
         DAY_S,
         reload=True,
     )
     unknown_key_interval_s: int = key(
         Whole(1, 3600),
-        "The fewest seconds between two requests for keys that tokens with unknown keys cause.",
+        "The fewest seconds between two requests for keys that tokens with unknown keys cause. Fewer where issuers "
+        "change their keys often.",
         10,
         reload=True,
     )
@@ -167,14 +175,20 @@ class OAuthSettings(Record):
     introspection_client_secret: str | None = key(Secret(), "Its secret there.", None, reload=True)
     introspection_cache_s: int = key(
         Whole(0, DAY_S),
-        "Seconds that such an answer is remembered, also a refusal; 0: it is not.",
+        "Seconds that such an answer is remembered, also a refusal; 0: it is not. Fewer where withdrawn tokens must "
+        "end sooner.",
         60,
         reload=True,
     )
     resource_server_id: str | None = key(
         Text(), "The node's name in tokens: it has to be in their `aud`.", None, reload=True
     )
-    verify_audience: bool = key(Flag(), "Whether `aud` is checked.", True, reload=True)
+    verify_audience: bool = key(
+        Flag(),
+        "Whether `aud` is checked. False for an issuer that writes no `aud`.",
+        True,
+        reload=True,
+    )
     issuer: str | None = key(
         Text(),
         "The `iss` that tokens must have; without it, any issuer with a key that is none of the `providers`.",
@@ -183,31 +197,40 @@ class OAuthSettings(Record):
     )
     algorithms: tuple[str, ...] = key(
         ALGORITHMS,
-        "The algorithms that may sign tokens. Those that begin with HS need a secret in the file of keys.",
+        "The algorithms that may sign tokens. Those that begin with HS need a secret in the file of keys. Fewer where "
+        "the issuers' are known.",
         ASYMMETRIC,
         reload=True,
     )
     leeway_s: int = key(
-        Whole(0, 300), "Seconds that the issuer's clock may differ from this one.", 5, reload=True
+        Whole(0, 300),
+        "Seconds that the issuer's clock may differ from this one. More where clocks are not kept right.",
+        5,
+        reload=True,
     )
     username_claims: tuple[str, ...] = key(
         ListOf(Text(), least=1),
-        "The claims with the user's name; the first that a token has is used.",
+        "The claims with the user's name; the first that a token has is used. Others where your issuer has the name "
+        "elsewhere.",
         ("preferred_username", "sub", "client_id"),
         reload=True,
     )
     scope_prefix: str | None = key(
         ANY_TEXT,
-        "The prefix of scopes that are meant for this node; without it, the `resource_server_id` and a dot.",
+        "The prefix of scopes that are meant for this node; without it, the `resource_server_id` and a dot. Empty for "
+        "an issuer that writes none.",
         None,
         reload=True,
     )
     additional_scopes_claim: str | None = key(
-        Text(), "Another claim with scopes, besides `scope`.", None, reload=True
+        Text(),
+        "Another claim with scopes, besides `scope`. The one in which your issuer has roles or groups.",
+        None,
+        reload=True,
     )
     scope_aliases: Mapping[str, tuple[str, ...]] = key(
         SCOPE_ALIASES,
-        "The scopes that other names stand for.",
+        "The scopes that other names stand for. Those of an issuer that grants roles by names of its own.",
         NO_ALIASES,
         reload=True,
     )
@@ -220,7 +243,11 @@ class OAuthSettings(Record):
         reload=True,
     )
     client_scopes: tuple[str, ...] = key(
-        ListOf(Text(), least=1), "The scopes that the page asks the issuer for.", ("openid",), reload=True
+        ListOf(Text(), least=1),
+        "The scopes that the page asks the issuer for. More where the issuer puts permissions into tokens only if "
+        "asked for them.",
+        ("openid",),
+        reload=True,
     )
     providers: Mapping[str, ProviderSettings] = key(
         TableOf(RecordOf(ProviderSettings), "a table with a table for each issuer"),

@@ -35,15 +35,22 @@ class Amqp091Settings(Record):
 
     renamed: ClassVar[Mapping[str, str]] = {"frame_min": ".compat.frame_min_size"}
 
-    enabled: bool = key(Flag(), "Serve this protocol.", True)
+    enabled: bool = key(
+        Flag(),
+        "Serve this protocol. False where no client speaks it.",
+        True,
+    )
     frame_max: int = key(
         Octets(4 * KIB, 16 * MIB),
-        "The largest frame, offered to clients and enforced.",
+        "The largest frame, offered to clients and enforced. More for large bodies, which then need fewer frames.",
         128 * KIB,
         reload=True,
     )
     initial_frame_max: int = key(
-        Octets(4 * KIB, MIB), "The largest frame before a user has logged in.", 8 * KIB, reload=True
+        Octets(4 * KIB, MIB),
+        "The largest frame before a user has logged in. More for long tokens and tickets, by which users log in.",
+        8 * KIB,
+        reload=True,
     )
     channel_max: int = key(
         Whole(1, 65535),
@@ -60,9 +67,9 @@ class Amqp091Settings(Record):
     )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`, GSSAPI "
-        "without `[kerberos]`.",
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, EXTERNAL "
+        "(by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`, GSSAPI without "
+        "`[kerberos]`. More for other ways to log in, fewer where some are too weak.",
         ("PLAIN", "AMQPLAIN", "ANONYMOUS"),
         reload=True,
     )
@@ -75,14 +82,14 @@ class AddressesSettings(Record):
     v1: bool | None = key(
         Flag(),
         "Allow addresses of version 1 as well (`/exchange/...`, `/queue/...`, a bare name); without it "
-        "`compat.address_v1` holds (false).",
+        "`compat.address_v1` holds (false). True for programs that were written for RabbitMQ 3.",
         None,
         reload=True,
     )
     nodes: bool = key(
         Flag(),
         "Look up an address without `/` in front as the name of a queue or an exchange, or as `exchange/key`, as "
-        "Apache Qpid does.",
+        "Apache Qpid does. True for programs that were written for it.",
         False,
         reload=True,
     )
@@ -92,18 +99,35 @@ class AddressesSettings(Record):
 class Amqp10Settings(Record):
     """AMQP 1.0. New values hold for connections opened afterwards."""
 
-    enabled: bool = key(Flag(), "Serve this protocol.", True)
+    enabled: bool = key(
+        Flag(),
+        "Serve this protocol. False where no client speaks it.",
+        True,
+    )
     frame_max: int = key(
         Octets(512, 16 * MIB),
-        "The largest frame, announced to clients and enforced.",
+        "The largest frame, announced to clients and enforced. More for large messages, which then need fewer frames.",
         128 * KIB,
         reload=True,
     )
     initial_frame_max: int = key(
-        Octets(512, MIB), "The largest frame before a connection is open.", 8 * KIB, reload=True
+        Octets(512, MIB),
+        "The largest frame before a connection is open. More for long tokens and tickets, by which users log in.",
+        8 * KIB,
+        reload=True,
     )
-    session_max: int = key(Whole(1, 65536), "The most sessions on one connection.", 64, reload=True)
-    link_max: int = key(Whole(1, 65536), "The most links of one session.", 256, reload=True)
+    session_max: int = key(
+        Whole(1, 65536),
+        "The most sessions on one connection. More for programs with a session for each of many tasks.",
+        64,
+        reload=True,
+    )
+    link_max: int = key(
+        Whole(1, 65536),
+        "The most links of one session. More for programs with many senders and receivers in one session.",
+        256,
+        reload=True,
+    )
     idle_timeout_s: int = key(
         Whole(0, 65535),
         "Seconds without a frame after which a client is disconnected, at the latest half as many later; 0: never. "
@@ -119,20 +143,24 @@ class Amqp10Settings(Record):
         reload=True,
     )
     incoming_window: int = key(
-        Whole(1, 65535), "Transfers that one session may have on their way to the broker.", 400, reload=True
+        Whole(1, 65535),
+        "Transfers that one session may have on their way to the broker. More for publishers that are far away, with "
+        "many links.",
+        400,
+        reload=True,
     )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`, GSSAPI "
-        "without `[kerberos]`.",
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, EXTERNAL "
+        "(by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`, GSSAPI without "
+        "`[kerberos]`. More for other ways to log in, fewer where some are too weak.",
         ("PLAIN", "ANONYMOUS"),
         reload=True,
     )
     link_timeout_max_s: int = key(
         Whole(0, 604_800),
         "The most seconds that unsettled deliveries are kept, if their receiver asked for that, after its link is "
-        "gone; 0: none.",
+        "gone; 0: none. More for receivers that come back after longer.",
         300,
         reload=True,
     )
@@ -143,51 +171,65 @@ class Amqp10Settings(Record):
 class Amqp010Settings(Record):
     """AMQP 0-10, an experiment. New values hold for connections opened afterwards."""
 
-    enabled: bool = key(Flag(), "Serve this protocol.", False)
+    enabled: bool = key(
+        Flag(),
+        "Serve this protocol. True for clients that speak no other, such as old ones of Apache Qpid.",
+        False,
+    )
     frame_max: int = key(
         Octets(4 * KIB, 64 * KIB - 1),
-        "The largest frame that is sent; frames of up to 65535 bytes are accepted whatever was agreed.",
+        "The largest frame that is sent; frames of up to 65535 bytes are accepted whatever was agreed. Hardly ever "
+        "less: a message then needs more frames.",
         64 * KIB - 1,
         reload=True,
     )
-    session_max: int = key(Whole(1, 65535), "The most sessions attached on one connection.", 256, reload=True)
+    session_max: int = key(
+        Whole(1, 65535),
+        "The most sessions attached on one connection. More for programs with a session for each of many tasks.",
+        256,
+        reload=True,
+    )
     heartbeat_s: int = key(
         Whole(0, 65535),
-        "The longest interval between heartbeats, in seconds, that is suggested to clients.",
+        "The longest interval between heartbeats, in seconds, that is suggested to clients. Fewer where lost clients "
+        "have to be noticed sooner.",
         120,
         reload=True,
     )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`, GSSAPI "
-        "without `[kerberos]`.",
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, EXTERNAL "
+        "(by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`, GSSAPI without "
+        "`[kerberos]`. More for other ways to log in, fewer where some are too weak.",
         ("PLAIN", "ANONYMOUS"),
         reload=True,
     )
     session_timeout_max_s: int = key(
         Whole(0, 604_800),
-        "The most seconds that a session is kept, if its client asked for that, after its connection is gone; "
-        "0: none.",
+        "The most seconds that a session is kept, if its client asked for that, after its connection is gone; 0: "
+        "none. More for clients that come back after longer.",
         300,
         reload=True,
     )
     detached_sessions_max: int = key(
         Whole(0, 65535),
-        "The most sessions kept for one user; one more ends the one that was detached first.",
+        "The most sessions kept for one user; one more ends the one that was detached first. More where many clients "
+        "log in by one name.",
         64,
         reload=True,
     )
     replay_size_max: int = key(
         Octets(64 * KIB, GIB),
-        "The most unacknowledged bytes of one session that are kept to be sent again.",
+        "The most unacknowledged bytes of one session that are kept to be sent again. More for clients with many or "
+        "large messages on their way.",
         16 * MIB,
         reload=True,
     )
     strict_names: bool = key(
         Flag(),
         "Refuse names of new exchanges and queues that the draft of 2007 does not allow: exchanges have letters, "
-        "digits and underscores only, queues begin with one of these.",
+        "digits and underscores only, queues begin with one of these. True where a broker that does so has the same "
+        "names.",
         False,
         reload=True,
     )

@@ -68,21 +68,25 @@ class NodeSettings(Record):
     default_queue_type: str | None = key(
         QUEUE_TYPES,
         "The type of new queues whose declaration names none, in virtual hosts without such a default of their own. "
-        "Queues that such a type does not suit (transient, exclusive, auto-delete) are classic.",
+        "Queues that such a type does not suit (transient, exclusive, auto-delete) are classic. Set it where programs "
+        "cannot be changed to name one.",
         None,
         reload=True,
     )
     core_dumps: bool = key(
         Flag(),
         "Whether the system may keep a core file of a node that crashes, as its limit (`ulimit -c`) says. It has "
-        "passwords, tokens and messages, in plain text.",
+        "passwords, tokens and messages, in plain text. True while the cause of crashes is looked for.",
         False,
     )
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class LogLevels(Record):
-    """The lowest level that is logged, by category; without one it is `log.level`."""
+    """The lowest level that is logged, by category; without one it is `log.level`.
+
+    A lower one is for the part in which a fault is looked for, a higher one for a part that says too much.
+    """
 
     node: str | None = key(
         LOG_LEVEL, "The node: start, reload, alarms, listeners, plug-ins.", None, reload=True
@@ -126,7 +130,10 @@ class LogFileSettings(Record):
         reload=True,
     )
     format: str | None = key(
-        OneOf("text", "json"), "As `log.format`, which it is by default.", None, reload=True
+        OneOf("text", "json"),
+        "As `log.format`, which it is by default. Another where people read one of the two, and programs the other.",
+        None,
+        reload=True,
     )
     size_max: int = key(
         Octets(0, 1 << 40),
@@ -135,7 +142,11 @@ class LogFileSettings(Record):
         reload=True,
     )
     keep: int = key(
-        Whole(1, 1000), "How many renamed files there are; older ones are deleted.", 10, reload=True
+        Whole(1, 1000),
+        "How many renamed files there are; older ones are deleted. More to look back further: all files take up to "
+        "`size_max` times one more than these.",
+        10,
+        reload=True,
     )
 
 
@@ -143,7 +154,12 @@ class LogFileSettings(Record):
 class LogSettings(Record):
     """The log, which is written to standard error, to a file, or to both."""
 
-    level: str = key(LOG_LEVEL, "The lowest level that is logged.", "info", reload=True)
+    level: str = key(
+        LOG_LEVEL,
+        "The lowest level that is logged. `debug` while a fault is looked for, `warning` to hear of faults only.",
+        "info",
+        reload=True,
+    )
     levels: LogLevels = key(RecordOf(LogLevels), "The levels of categories.", LogLevels())
     format: str = key(
         OneOf("text", "json"),
@@ -161,7 +177,7 @@ class LogSettings(Record):
     audit: str = key(
         Text("an empty string, `log`, or the absolute path of a file", r"|log|/.+"),
         "The audit log of administrative actions: `log` for the rest of the log, or a file, which a reload reopens; "
-        "empty for none.",
+        "empty for none. A file where it is kept for longer than the log, or read by others.",
         "",
         reload=True,
     )
@@ -177,7 +193,7 @@ class EventsSettings(Record):
 
     virtual_host: str = key(
         Text("the name of a virtual host, or an empty string for none", r"(?s).{0,255}"),
-        "The virtual host with the exchange `amq.rabbitmq.event`.",
+        "The virtual host with the exchange `amq.rabbitmq.event`. Another where users of `/` must not see them.",
         "/",
     )
 
@@ -192,7 +208,11 @@ class OpenTelemetrySettings(Record):
         "nothing is recorded.",
         None,
     )
-    service: str = key(Text(), "The name of the service in traces.", "leveret")
+    service: str = key(
+        Text(),
+        "The name of the service in traces. One of its own where several nodes send to one collector.",
+        "leveret",
+    )
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -206,7 +226,10 @@ class LimitsSettings(Record):
         reload=True,
     )
     queues_max: int | None = key(
-        Limit(0, MANY), "Queues in a virtual host that sets no limit of its own.", None, reload=True
+        Limit(0, MANY),
+        "Queues in a virtual host that sets no limit of its own. A number where users declare what they like.",
+        None,
+        reload=True,
     )
     exchanges_max: int | None = key(
         Limit(0, MANY),
@@ -241,7 +264,7 @@ class LimitsSettings(Record):
     send_timeout_s: int = key(
         Whole(0, 86_400),
         "Seconds without a byte sent after which a connection is ended, while some wait for its peer; 0: never. Those "
-        "that an alarm or a rate has stopped are not meant.",
+        "that an alarm or a rate has stopped are not meant. More where networks stall for longer.",
         15,
         reload=True,
     )
@@ -259,7 +282,8 @@ class LimitsSettings(Record):
     )
     strangers_max: int | None = key(
         Limit(1, MANY),
-        "Connections whose users have not logged in; with one more, the oldest of them ends.",
+        "Connections whose users have not logged in; with one more, the oldest of them ends. More where thousands of "
+        "clients connect at once, as after a restart.",
         4096,
         reload=True,
     )
@@ -272,43 +296,52 @@ class LimitsSettings(Record):
     )
     login_failures_per_address: int | None = key(
         Limit(1, MANY),
-        "Failed logins from one address, local ones aside, before it has to wait between tries, up to half a minute.",
+        "Failed logins from one address, local ones aside, before it has to wait between tries, up to half a minute. "
+        "More where many users share an address.",
         20,
         reload=True,
     )
     login_failures_per_user: int | None = key(
         Limit(1, MANY),
-        "Failed logins by one name before it has to wait, too, but not at addresses it has logged in from.",
+        "Failed logins by one name before it has to wait, too, but not at addresses it has logged in from. More where "
+        "many programs log in by one name.",
         20,
         reload=True,
     )
     publish_rate_per_connection: int | None = key(
         Limit(1, MANY),
-        "Messages a second that one connection may publish; then it is not read from for a while.",
+        "Messages a second that one connection may publish; then it is not read from for a while. A number where one "
+        "publisher must not take what others need.",
         None,
         reload=True,
     )
     message_size_max: int | None = key(
         Octets(0, 512 * MIB),
-        "The largest message body; without it `compat.message_size_max` holds (16 MiB).",
+        "The largest message body; without it `compat.message_size_max` holds (16 MiB). More for clients that send "
+        "larger ones.",
         None,
         reload=True,
     )
     outbox_size_max: int = key(
         Octets(4 * KIB, GIB),
-        "Bytes that may wait to be sent to one client before its consumers get no more messages.",
+        "Bytes that may wait to be sent to one client before its consumers get no more messages. More for fast "
+        "consumers that are far away, less where thousands of slow ones would fill the memory.",
         MIB,
         reload=True,
     )
     unacknowledged_max: int | None = key(
         Octets(KIB, 1 << 50),
         "Bytes of messages that a consumer (subscription, receiver) may have without answering, whatever its prefetch "
-        "or credit; for consumers that begin later. One message is always sent.",
+        "or credit; for consumers that begin later. One message is always sent. A number where consumers without a "
+        "prefetch must not take a whole queue.",
         None,
         reload=True,
     )
     unacknowledged_per_connection_max: int | None = key(
-        Octets(KIB, 1 << 50), "Such bytes of all consumers of one connection together.", None, reload=True
+        Octets(KIB, 1 << 50),
+        "Such bytes of all consumers of one connection together. A number where clients begin many consumers.",
+        None,
+        reload=True,
     )
     consumer_timeout_ms: int | None = key(
         Limit(1000, MANY),
@@ -339,14 +372,16 @@ class MemorySettings(Record):
 
     watermark: int | float | None = key(
         Portion("the memory", 64.0),
-        "The memory above which the alarm is raised, 0: never; without it `compat.memory_watermark` holds (0.4).",
+        "The memory above which the alarm is raised, 0: never; without it `compat.memory_watermark` holds (0.4). Less "
+        "where other programs of the machine need memory, more where it is the node's alone.",
         None,
         reload=True,
     )
     messages_max: int | float = key(
         Portion("the watermark", 1.0),
         "The memory that waiting messages may take; with a data folder, those beyond are on disk only until their "
-        "turn comes. 0: no limit; without a memory alarm, a fraction is no limit either.",
+        "turn comes. 0: no limit; without a memory alarm, a fraction is no limit either. More where long queues had "
+        "better be read from memory than from the disk.",
         0.4,
         reload=True,
     )
@@ -354,7 +389,7 @@ class MemorySettings(Record):
         Portion("the watermark", 1.0),
         "With a data folder: the memory that messages may take which consumers have and do not acknowledge. Beyond it "
         "the consumers with the most get nothing more until they acknowledge some. 0: no limit; without a memory "
-        "alarm, a fraction is no limit either.",
+        "alarm, a fraction is no limit either. More where many consumers work on large messages for long.",
         0.25,
         reload=True,
     )
@@ -366,7 +401,8 @@ class DiskSettings(Record):
 
     free_limit: int = key(
         Octets(0, 1 << 50),
-        "The free space in the data folder below which the disk alarm is raised; 0 switches it off.",
+        "The free space in the data folder below which the disk alarm is raised; 0 switches it off. More where other "
+        "programs fill the disk, too, or messages are large.",
         50_000_000,
         reload=True,
     )
@@ -382,7 +418,8 @@ class FlowSettings(Record):
         Limit(1, MANY),
         "Messages that may wait in a queue without a limit of its own; beyond that those that publish to it are not "
         "read from until four fifths are left, as with overflow `producer-flow-control`. Without it queues take what "
-        "comes, as RabbitMQ's do, and publishers wait for alarms and for the store only.",
+        "comes, as RabbitMQ's do, and publishers wait for alarms and for the store only. A number where publishers "
+        "are to go no faster than consumers.",
         None,
         reload=True,
     )
@@ -398,10 +435,16 @@ class PluginsSettings(Record):
     watch: bool = key(
         Flag(), "Reload a plug-in when its file changes, while one is written.", False, reload=True
     )
-    disabled: tuple[str, ...] = key(NAMES, "Names of plug-ins that are not loaded.", (), reload=True)
+    disabled: tuple[str, ...] = key(
+        NAMES,
+        "Names of plug-ins that are not loaded. Those that come with Leveret and are not wanted.",
+        (),
+        reload=True,
+    )
     slow_call_ms: int = key(
         Whole(1, 3_600_000),
-        "Milliseconds that code of a plug-in may hold the node up without being named in the log and the metrics.",
+        "Milliseconds that code of a plug-in may hold the node up without being named in the log and the metrics. "
+        "Fewer to find what costs latency, more where slow calls are known, and meant.",
         100,
         reload=True,
     )
@@ -429,7 +472,10 @@ class ShovelEntry(Record):
     name: str = key(NAME, "Its name.")
     virtual_host: str = key(NAME, "Its virtual host.", "/")
     user: str | None = key(
-        NAME, "The user whose permissions it has here; by default the first administrator by name.", None
+        NAME,
+        "The user whose permissions it has here; by default the first administrator by name. One that may do what the "
+        "shovel needs, and no more.",
+        None,
     )
     definition: Table = key(
         FREE_TABLE, "The keys of a shovel's parameter: `src-uri`, `src-queue` and so on.", NO_ROWS, rest=True
@@ -455,25 +501,44 @@ class PipelineEntry(Record):
     target: str = key(
         Text(), "The folder of the table, as an absolute path, or a URI such as `s3://lake/orders`."
     )
-    name: str | None = key(NAME, "Its name; by default the names of its sources.", None)
+    name: str | None = key(
+        NAME,
+        "Its name; by default the names of its sources. One of its own where two read the same sources.",
+        None,
+    )
     virtual_host: str = key(NAME, "Its virtual host.", "/")
-    user: str = key(NAME, "The user that reads, with the permissions of any client of that name.", "guest")
+    user: str = key(
+        NAME,
+        "The user that reads, with the permissions of any client of that name. One that may read these sources, and "
+        "no more.",
+        "guest",
+    )
     password_file: Path | None = key(
         FilePath(),
         "A file whose first line is the password, or a token; read again when it is refused. Without it, the variable"
         " `LEVERET_PASSWORD` of the node's environment, else `guest`.",
         None,
     )
-    every: float = key(Duration(0.1, 86_400), "How often a micro-batch begins.", 10.0)
-    batch: int = key(Whole(1, 1_000_000_000), "Messages in a micro-batch, at most.", 1_000_000)
+    every: float = key(
+        Duration(0.1, 86_400),
+        "How often a micro-batch begins. Less where rows are wanted sooner, more for fewer and larger files.",
+        10.0,
+    )
+    batch: int = key(
+        Whole(1, 1_000_000_000),
+        "Messages in a micro-batch, at most. Fewer where memory is short.",
+        1_000_000,
+    )
     partition_by: tuple[str, ...] = key(
         NAMES,
-        "Folders of the table: some of `day`, `hour`, `stream`, `routing_key`, `header:NAME`; or none.",
+        "Folders of the table: some of `day`, `hour`, `stream`, `routing_key`, `header:NAME`; or none. Those that "
+        "queries ask for; none where each would get little.",
         ("day",),
     )
     format: str | None = key(
         OneOf("delta", "iceberg"),
-        "The format of a new table; without it `delta`, or that of the table.",
+        "The format of a new table; without it `delta`, or that of the table. `iceberg` for what reads no Delta "
+        "tables.",
         None,
     )
     catalog: str | None = key(
@@ -482,7 +547,9 @@ class PipelineEntry(Record):
         None,
     )
     decode: str | None = key(
-        OneOf("json", "avro", "protobuf"), "Have the fields of bodies as typed columns.", None
+        OneOf("json", "avro", "protobuf"),
+        "Have the fields of bodies as typed columns. Set it where queries ask for fields.",
+        None,
     )
     schema: Path | None = key(FilePath(), "With `decode`, the file with the schema of all bodies.", None)
     message: str | None = key(Text(), "The message in a `schema` of protobuf, such as `shop.Order`.", None)
@@ -495,15 +562,28 @@ class PipelineEntry(Record):
         FilePath(), "A file with a token instead, read again for each request.", None
     )
     registry_ca_file: Path | None = key(FilePath(), "Certificates to trust there.", None)
-    decode_prefix: str | None = key(Text(), "What the names of decoded columns begin with.", None)
-    without_body: bool = key(Flag(), "Whether the table has the decoded columns only.", False)
+    decode_prefix: str | None = key(
+        Text(),
+        "What the names of decoded columns begin with. Set it where fields have the names of other columns.",
+        None,
+    )
+    without_body: bool = key(
+        Flag(),
+        "Whether the table has the decoded columns only. True where nothing needs the bodies themselves, nor a "
+        "`replay`.",
+        False,
+    )
     undecoded: str | None = key(
         Text(),
         "The table for rows that cannot be decoded; by default the target's name and `.undecoded`, in a catalogue"
         " `_undecoded`.",
         None,
     )
-    starting: str = key(OneOf("earliest", "latest"), "Where a new table begins in a stream.", "earliest")
+    starting: str = key(
+        OneOf("earliest", "latest"),
+        "Where a new table begins in a stream. `latest` to leave out what the stream has already.",
+        "earliest",
+    )
     reader: str | None = key(
         NAME, "The name under which messages of queues are set aside; needed for queues.", None
     )
@@ -603,11 +683,20 @@ class UserEntry(Record):
         "Virtual host -> topic exchange -> routing keys; other exchanges are not restricted.",
         NO_TOPIC_PERMISSIONS,
     )
-    connections_max: int | None = key(Limit(0, MANY), "Connections of this user.", None)
-    channels_max: int | None = key(Limit(0, MANY), "Channels on all connections of this user.", None)
+    connections_max: int | None = key(
+        Limit(0, MANY),
+        "Connections of this user. A number where a program must not take all connections.",
+        None,
+    )
+    channels_max: int | None = key(
+        Limit(0, MANY),
+        "Channels on all connections of this user. A number for programs that open channels and do not close them.",
+        None,
+    )
     publish_rate: int | None = key(
         Limit(1, MANY),
-        "Messages a second that this user may publish, on all connections; then they are not read from for a while.",
+        "Messages a second that this user may publish, on all connections; then they are not read from for a while. A "
+        "number where a program must not take what others need.",
         None,
     )
 
@@ -629,11 +718,16 @@ class SecuritySettings(Record):
     """Authentication: anonymous and local users, and the storing of passwords."""
 
     loopback_users: tuple[str, ...] = key(
-        NAMES, "Users that can log in from this machine only.", ("guest",), reload=True
+        NAMES,
+        "Users that can log in from this machine only. Empty once `guest` has a password of its own, and is to come "
+        "from elsewhere.",
+        ("guest",),
+        reload=True,
     )
     anonymous_user: str | None = key(
         Text("the name of a user, or an empty string for none", r"(?s).*"),
-        "The user that ANONYMOUS logs in as; without it `guest` as long as no users are configured, then none.",
+        "The user that ANONYMOUS logs in as; without it `guest` as long as no users are configured, then none. Empty "
+        "to let none in without a name, or a user with few permissions.",
         None,
         reload=True,
     )
@@ -647,7 +741,8 @@ class SecuritySettings(Record):
     check_policies: bool = key(
         Flag(),
         "Whether a policymaker needs the permission to read everything, and to write to the exchange, for a policy "
-        "with a dead-letter exchange, which can take messages out of all queues that it matches.",
+        "with a dead-letter exchange, which can take messages out of all queues that it matches. True where "
+        "policymakers must not see all messages.",
         False,
         reload=True,
     )
@@ -660,7 +755,8 @@ class SecuritySettings(Record):
     )
     scram_iterations: int = key(
         Whole(ITERATIONS_MIN, ITERATIONS_MAX),
-        "The cost of SCRAM-SHA-256 for a client at each login, and for each guess; offered if `mechanisms` name it.",
+        "The cost of SCRAM-SHA-256 for a client at each login, and for each guess; offered if `mechanisms` name it. "
+        "Fewer for small devices, more where hashes could be stolen.",
         ITERATIONS,
         reload=True,
     )
@@ -671,15 +767,26 @@ class VirtualHostEntry(Record):
     """A virtual host. Without any, there is `/`."""
 
     name: str = key(NAME, "The name that clients open.")
-    connections_max: int | None = key(Limit(0, MANY), "Connections to this virtual host.", None)
-    queues_max: int | None = key(Limit(0, MANY), "Queues in it; without it `limits.queues_max` holds.", None)
+    connections_max: int | None = key(
+        Limit(0, MANY),
+        "Connections to this virtual host. A number where one virtual host must not crowd out the others.",
+        None,
+    )
+    queues_max: int | None = key(
+        Limit(0, MANY),
+        "Queues in it; without it `limits.queues_max` holds. A number where its users declare what they like.",
+        None,
+    )
     publish_rate: int | None = key(
-        Limit(1, MANY), "Messages a second that may be published in it, on all connections.", None
+        Limit(1, MANY),
+        "Messages a second that may be published in it, on all connections. A number where one virtual host must not "
+        "take what the others need.",
+        None,
     )
     default_queue_type: str | None = key(
         QUEUE_TYPES,
         "The type of new queues whose declaration names none; without it what was set over the API holds, or "
-        "`node.default_queue_type`.",
+        "`node.default_queue_type`. Set it where programs cannot be changed to name one.",
         None,
     )
 
@@ -693,13 +800,18 @@ class PolicyEntry(Record):
     pattern: str = key(RegularExpression(), "The names it applies to.")
     apply_to: str = key(
         OneOf("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams"),
-        "The kind of object it applies to.",
+        "The kind of object it applies to. One kind where the pattern matches names of others, too.",
         "all",
     )
     priority: int = key(
         Whole(-MANY, MANY), "Of several policies that match, the one with the highest priority holds.", 0
     )
-    operator: bool = key(Flag(), "An operator policy: it can only tighten the other policies.", False)
+    operator: bool = key(
+        Flag(),
+        "An operator policy: it can only tighten the other policies. True for limits that users' own policies must "
+        "not lift.",
+        False,
+    )
     definition: Table = key(FREE_TABLE, "The settings, such as { max-length = 1000 }.")
 
     @property
@@ -739,35 +851,42 @@ class RecordSettings(Record):
     )
     folder: Path | None = key(
         FilePath(),
-        "The folder for recordings, created if it is missing. Without one it is `recordings` in `node.data_dir`.",
+        "The folder for recordings, created if it is missing. Without one it is `recordings` in `node.data_dir`. "
+        "Another on a disk of its own, so that recordings take no space from the data.",
         None,
         reload=True,
     )
     max_bytes: int = key(
-        Octets(MIB, 1 << 44), "The bytes that one recording takes on disk at most.", 256 * MIB, reload=True
+        Octets(MIB, 1 << 44),
+        "The bytes that one recording takes on disk at most. More to look back further.",
+        256 * MIB,
+        reload=True,
     )
     when_full: str = key(
         OneOf("rotate", "stop"),
         "`rotate` goes on in a new file and keeps the one before, each of half of `max_bytes`; `stop` ends the "
-        "recording.",
+        "recording. The latter where the beginning matters.",
         "rotate",
         reload=True,
     )
     redact_bodies: bool = key(
         Flag(),
-        "Write zeros in place of the bodies of messages, as many as there were bytes.",
+        "Write zeros in place of the bodies of messages, as many as there were bytes. True where bodies are "
+        "confidential.",
         False,
         reload=True,
     )
     redact_headers: tuple[str, ...] = key(
         NAMES,
-        "Patterns of names of headers (`*token*`; capitals do not matter) whose values are not written.",
+        "Patterns of names of headers (`*token*`; capitals do not matter) whose values are not written. More where "
+        "other headers are confidential.",
         ("*authorization*", "*password*", "*secret*", "*token*"),
         reload=True,
     )
     redact_properties: tuple[str, ...] = key(
         NAMES,
-        "Patterns of names of properties (`user_id`, `correlation_id`, `reply_to`, ...) that are not written.",
+        "Patterns of names of properties (`user_id`, `correlation_id`, `reply_to`, ...) that are not written. Those "
+        "that tell of people, where a recording goes to others.",
         (),
         reload=True,
     )
@@ -775,9 +894,16 @@ class RecordSettings(Record):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CompatSettings(Record):
-    """The choices where specifications and brokers differ."""
+    """The choices where specifications and brokers differ.
 
-    profile: str = key(OneOf(*PROFILES), "Sets every row together.", "default")
+    A profile is for programs that were written for one broker, a single row for those that rely on one behaviour.
+    """
+
+    profile: str = key(
+        OneOf(*PROFILES),
+        "Sets every row together. The broker for which the programs were written.",
+        "default",
+    )
     rows: Table = key(
         TableOf(AnyValue(), "a value for each row"),
         "Single rows that differ from the profile.",

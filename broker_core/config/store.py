@@ -30,7 +30,8 @@ class PostgresSettings(Record):
     )
     schema: str = key(
         Text("a name of 1 to 40 letters, digits and underscores", r"[A-Za-z_][A-Za-z0-9_]{0,39}"),
-        "The schema with the tables, which `leveret store init` makes.",
+        "The schema with the tables, which `leveret store init` makes. One for each cluster, where several share a "
+        "database.",
         "leveret",
     )
     require_replicated: bool = key(

@@ -63,12 +63,14 @@ class TlsSettings(CertificateSettings):
     )
     server_names: Mapping[str, CertificateSettings] = key(
         TableOf(RecordOf(CertificateSettings), "a table for each name"),
-        "Other certificates, by the name that clients ask for (SNI).",
+        "Other certificates, by the name that clients ask for (SNI). Those of a node whose names are not all in one "
+        "certificate.",
         NO_NAMES,
     )
     client_certificate: str = key(
         OneOf("none", "optional", "required"),
-        "Whether clients are asked for a certificate, and must have one.",
+        'Whether clients are asked for a certificate, and must have one. "optional" where some log in by it, '
+        '"required" where none may do without.',
         "none",
     )
     ca: Path | None = key(
@@ -76,7 +78,8 @@ class TlsSettings(CertificateSettings):
     )
     login_from: str = key(
         OneOf(*LOGIN_FROM),
-        "The part of a client's certificate that names the user that EXTERNAL logs in.",
+        "The part of a client's certificate that names the user that EXTERNAL logs in. Another where users are called "
+        "by that part alone.",
         "distinguished_name",
     )
 
