@@ -12,12 +12,13 @@ SOURCES := $(shell find $(PACKAGES) -type f -not -name '*.pyc')
 LINKED := build/linked
 CHECKED := lint $(COMPILED)/.ready $(NPM)/node_modules/.ready
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+PYTEST_COMPILED := LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append
 
 # Dozens of nodes are started, and each test is imported by every worker: Python keeps what it has translated, also where
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test check rest checked nightly test-compiled test-plain test-source test-often test-seldom test-cheap lint lint-macos compile site wheel wheels release format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
+.PHONY: help run test check rest checked nightly test-compiled test-plain test-source test-often test-quick test-slow test-seldom test-cheap lint lint-macos compile site wheel wheels release format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -50,7 +51,7 @@ nightly: export HYPOTHESIS_PROFILE ?= long
 nightly: checked lint-macos test-compiled test-plain fuzz ## the checks of `make test` and those for macOS, and every test compiled and plain, with more examples
 
 test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules
-	LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append $(ARGS)
+	$(PYTEST_COMPILED) $(ARGS)
 
 test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder
 	LEVERET_TESTED=plain $(PYTEST) $(ARGS)
@@ -58,14 +59,21 @@ test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test 
 test-source: override ARGS += --part source
 test-source: test-plain ## run the tests of the source, and those of plain Python only
 
-test-often: override ARGS += --part often
-test-often: test-compiled ## run every test but those and the longest against the compiled modules
+# What takes long waits for processes much of the time. What is quick runs beside it, and tells its outcome at the end.
+test-often: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test but those and the longest against the compiled modules
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going TOGETHER=1 test-quick test-slow
+
+test-quick: export HYPOTHESIS_PROFILE ?= half
+test-quick: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run the tests of these that do not take long
+	$(PYTEST_COMPILED) --part quick $(ARGS) $(if $(TOGETHER),>build/quick.log 2>&1; outcome=$$?; cat build/quick.log; exit $$outcome)
+
+test-slow: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run the tests of these that take long
+	$(PYTEST_COMPILED) --part slow $(ARGS)
 
 test-seldom: override ARGS += --part seldom
 test-seldom: test-compiled ## run the longest tests against the compiled modules
 
 test-cheap: override ARGS += --part cheap
-test-cheap: export HYPOTHESIS_PROFILE := again
 test-cheap: test-plain ## run the cheap tests against the source folder
 
 # Checks and compiling are each mostly the work of one core, and clients come over the network.

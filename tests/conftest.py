@@ -17,14 +17,16 @@ from hypothesis import HealthCheck, settings
 from leveret.observability.log_levels import CATEGORIES, ROOT
 from leveret.server.node.build_info import built
 from tests.harness.postgres import database, own_pair, pair_alone, postgres_pair, schema_of_worker, turn
+from tests.harness.seldom import spark_jobs
 
 __all__ = ["database", "own_pair", "pair_alone", "postgres_pair", "schema_of_worker", "turn"]
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 # A build says the same twice: what it tries does not depend on chance. The nightly run looks further.
 settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)
-# The same, for tests that have just run compiled: the first of the same examples.
-settings.register_profile("again", max_examples=20, deadline=None, derandomize=True)
+# The first half of these, where `make test` runs quick tests compiled: these examples take half of their time, and
+# `make rest` tries all, plain.
+settings.register_profile("half", max_examples=25, deadline=None, derandomize=True)
 settings.register_profile("long", max_examples=200, deadline=None)  # of `make nightly`
 settings.register_profile(
     "nightly", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -47,12 +49,15 @@ SOURCE: Final = (
 )  # fmt: skip
 LOGGERS: Final = [logging.getLogger(name) for name in (ROOT, *(f"{ROOT}.{each}" for each in CATEGORIES))]
 COMMON: Final = ("spark", "browser")  # fixtures that start what serves all tests that want it
+# Where `make test` has a real Spark read and write. What else wants the fixture `spark` is `seldom`: a minute a file.
+SPARK: Final = ("pipeline/test_sink_spark.py", "pipeline/test_spark.py")
 
 
-# The parts of all tests. `make test` runs the first two, and `make rest` the others: plain, what has run compiled.
+# The parts of all tests. `make test` runs the first three, and `make rest` the others: plain, what has run compiled.
 PARTS: Final = {
     "source": "what looks at the source, and what holds of plain Python only",
-    "often": "what is neither of that part nor marked as `seldom`",
+    "quick": "what is neither of that part nor takes long",
+    "slow": "what takes long, but for what finds seldom",
     "seldom": "what takes long and finds seldom",
     "cheap": "what does not take long, or holds of plain Python only, but for what looks at the source",
 }
@@ -72,9 +77,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if part == "source":
         return (not is_source and (is_expensive(path) or "plain_only" not in path.read_text())) or None
     if part == "seldom":
-        return "seldom" not in path.read_text() or None
-    is_left_out = part == "cheap" and is_expensive(path) and "plain_only" not in path.read_text()
-    return is_source or is_left_out or None
+        return not any(word in path.read_text() for word in ("seldom", "spark")) or None
+    is_left_out = {
+        "quick": is_expensive(path),
+        "slow": not is_expensive(path),
+        "cheap": is_expensive(path) and "plain_only" not in path.read_text(),
+    }
+    return is_source or is_left_out[part] or None
 
 
 def is_of(part: str, item: pytest.Item) -> bool:
@@ -84,7 +93,7 @@ def is_of(part: str, item: pytest.Item) -> bool:
         return str(item.path.relative_to(HERE)) in SOURCE or (is_plain and not is_seldom)
     if part == "cheap":
         return is_plain or not is_expensive(item.path)
-    return is_seldom == (part == "seldom")
+    return is_seldom == (part == "seldom")  # files of the other parts were left out
 
 
 @cache
@@ -94,16 +103,26 @@ def is_expensive(path: Path) -> bool:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Use a worker for each core, and one more in the compiled pass: it waits for processes, browsers and Spark."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Use a worker for each core, and one more in a compiled pass: it waits for processes, browsers and Spark.
+
+    Quick tests run beside those that wait, on half of the cores. On two cores that is this process alone: each worker
+    would collect all tests again (40 s), and tell of each what another process then counts (0.5 ms).
+    """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return cores + (os.environ.get("LEVERET_TESTED") == "compiled")
+    part = config.getoption("part")
+    if part == "quick":
+        return cores // 2 if cores > 3 else 0
+    return cores + (os.environ.get("LEVERET_TESTED") == "compiled" and part != "slow")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes long; 10 000 examples take up to an hour, unless a test says otherwise."""
+    for each in items:
+        if "spark" in getattr(each, "fixturenames", ()) and str(each.path.relative_to(HERE)) not in SPARK:
+            each.add_marker(spark_jobs)
     if (part := config.getoption("part")) is not None:
         config.hook.pytest_deselected(items=[each for each in items if not is_of(part, each)])
         items[:] = [each for each in items if is_of(part, each)]

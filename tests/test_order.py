@@ -12,6 +12,7 @@ from tests.conftest import (
     HERE,
     PARTS,
     SOURCE,
+    SPARK,
     beginning,
     dealt,
     entries,
@@ -29,7 +30,7 @@ def names(share: list[pytest.Item]) -> list[str]:
     return [str(item.path.relative_to(HERE)) for item in share]
 
 
-@pytest.mark.parametrize("name", [*EXPENSIVE, *SOURCE])
+@pytest.mark.parametrize("name", [*EXPENSIVE, *SOURCE, *SPARK])
 def test_what_is_not_cheap_is_there(name: str) -> None:
     assert Path(HERE, name).exists()
 
@@ -99,18 +100,19 @@ def parts_of(name: str, *marks: str) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "marks", "parts"),
     [
-        ("core/test_clock.py", (), {"often", "cheap"}),  # compiled, and plain
+        ("core/test_clock.py", (), {"quick", "cheap"}),  # compiled, and plain
         ("test_docstrings.py", (), {"source"}),
-        ("crash/test_points.py", (), {"often"}),  # compiled only, but by `make nightly`
+        ("crash/test_points.py", (), {"slow"}),  # compiled only, but by `make nightly`
         ("crash/test_points.py", ("seldom",), {"seldom"}),
         (
             "crash/test_points.py",
             ("seldom", "plain_only"),
             {"seldom", "cheap"},
         ),  # skipped where it is compiled
-        ("core/test_costs.py", ("plain_only",), {"source", "often", "cheap"}),
+        ("core/test_costs.py", ("plain_only",), {"source", "quick", "cheap"}),
         ("simulation/test_simulation.py", ("plain_only", "seldom"), {"seldom", "cheap"}),
         ("test_install.py", ("seldom",), {"seldom"}),
+        ("pipeline/test_sql_spark.py", ("seldom",), {"seldom"}),  # by its fixture
     ],
 )
 def test_each_test_is_of_a_part(name: str, marks: tuple[str, ...], parts: set[str]) -> None:

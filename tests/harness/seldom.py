@@ -20,6 +20,14 @@ spark_killed = pytest.mark.seldom("it takes minutes, and kills once more what ot
 packing = pytest.mark.seldom(
     "it fails when what packs and sets up is changed: setup.py, pyproject.toml, scripts/"
 )
+# The views of the page are looked at by the tests beside these, and answers by those of the HTTP API.
+clicks = pytest.mark.seldom(
+    "it fails when the page is changed, and has a browser go the longer way to each task"
+)
+# What they use of a node is tried by the tests of pipelines and of the fixture.
+examples = pytest.mark.seldom(
+    "it fails when an example or the libraries that it shows are changed, and starts a program that imports these"
+)
 # What the recipes use of a node is tried by the clients that they are made of.
 recipes = pytest.mark.seldom(
     "it fails when a page or the frameworks are changed, and starts a pytest for each of them"
