@@ -19,6 +19,7 @@ from pika.exceptions import AMQPError
 from playwright.sync_api import Locator, Page, expect
 
 from leveret.policy import Policy
+from tests.harness.seldom import clicks
 from tests.interop.conftest import wait_until
 from tests.sources import ROOT
 
@@ -286,7 +287,7 @@ def test_the_table_has_each_task_and_twenty_of_them() -> None:
     assert len(TASKS) == 20
 
 
-@pytest.mark.parametrize("way", [WALK, FIND])
+@pytest.mark.parametrize("way", [pytest.param(WALK, marks=clicks), FIND])
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_takes_as_many_clicks_as_the_table_says(name: str, way: str, walker: Walker) -> None:
     task = TASKS[name]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.seldom import planted
+from tests.harness.seldom import elsewhere, planted
 
 from .failing import (
     Failure,
@@ -58,6 +58,7 @@ def test_want_of_room_blocks_publishers_for_a_while(tmp_path: Path):
     went_on(no_room, tmp_path / "data")
 
 
+@elsewhere
 def test_a_used_up_quota_holds_publishers_back_until_there_is_room(tmp_path: Path):
     need(why_not())
     went_on(no_quota, tmp_path / "data")

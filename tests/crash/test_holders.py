@@ -12,13 +12,14 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
-from tests.harness.seldom import one_feature
+from tests.harness.seldom import elsewhere, one_feature
 
 from .node import Node
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 ROUNDS = 4
+SOME_ROUNDS = 2
 PUBLISHERS = 4
 ENOUGH = 150  # confirms, before the node is killed
 DELAYS_MS = (1, 7, 20)
@@ -125,10 +126,11 @@ def delayed(channel: BlockingChannel) -> Iterator[bytes]:
     channel.queue_delete("last")  # a change does, since it waits for the disk itself
 
 
-def test_confirmed_messages_in_streams_and_delayed_exchanges_survive_a_kill(tmp_path: Path):
+@pytest.mark.parametrize("rounds", [SOME_ROUNDS, pytest.param(ROUNDS, marks=elsewhere)])
+def test_confirmed_messages_in_streams_and_delayed_exchanges_survive_a_kill(rounds: int, tmp_path: Path):
     confirmed: list[bytes] = []
     sent: list[list[bytes]] = []
-    for round_ in range(ROUNDS):
+    for round_ in range(rounds):
         node = Node(tmp_path / "data")
         try:
             with connected(node.port) as channel:

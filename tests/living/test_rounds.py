@@ -74,6 +74,7 @@ def test_a_node_that_finds_old_messages_of_merged_chunks_is_noticed(pair: Pair, 
     assert any("cannot be read" in complaint for complaint in found.complaints)
 
 
+@planted
 def test_old_messages_of_merged_chunks_are_made_up_for_by_a_second_reading(
     pair: Pair, tmp_path: Path
 ) -> None:

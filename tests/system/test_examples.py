@@ -20,6 +20,7 @@ from leveret import ThreadedNode, embedded, load
 from leveret.server.cli import main as leveret
 from leveret.testing.conformance import check_exchange_type
 from leveret.testing.leveret_broker import LeveretBroker
+from tests.harness.seldom import examples
 from tests.interop.conftest import need_module
 
 pytestmark = pytest.mark.system
@@ -129,7 +130,9 @@ def printed_by(name: str, url: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=examples) if name in NEEDS else name for name in PRINTED]
+)
 def test_an_example_prints_what_it_should(name: str, leveret_broker: LeveretBroker):
     for module in NEEDS.get(name, ()):
         pytest.importorskip(module)
@@ -157,7 +160,10 @@ OF_TESTS = {
 }
 
 
-@pytest.mark.parametrize("name", OF_TESTS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "07_pytest_fixture.py" else pytest.param(name, marks=examples) for name in OF_TESTS],
+)
 def test_the_examples_of_tests_pass(name: str):
     if "import aio_pika" in (EXAMPLES / name).read_text():
         need_module("aio_pika")
