@@ -15,7 +15,7 @@ from leveret.policy import Policy
 from leveret.server.node.logs import LogTargets
 
 from .conftest import PageNode, Visit
-from .walking import confirm, fill, go, headed, opened, refresh, row, submit, told
+from .walking import confirm, fill, go, headed, opened, refresh, refresh_until, row, submit, told
 
 pytestmark = pytest.mark.system
 
@@ -192,7 +192,7 @@ def test_a_shovel_is_shown_with_its_state_and_deleted(page: Page, node: PageNode
     node.call(lambda: shovels_of(node.node.broker).set("/", "to-shop", value, "guest"))
     go(page, "shovels")
     expect(row(page, "to-shop")).to_contain_text("queue orders")
-    expect(row(page, "to-shop").locator(".badge.good")).to_have_text("running")
+    refresh_until(page, row(page, "to-shop").locator(".badge.good"), "running")
     row(page, "to-shop").get_by_role("button", name="Delete").click()
     confirm(page, "Delete")
     expect(page.get_by_text("There are no shovels.")).to_be_visible()
@@ -212,7 +212,7 @@ def test_a_shovel_is_set_on_the_page(page: Page, node: PageNode) -> None:
     submit(form)
     told(page, "Shovel “to-shop” is set")
     expect(row(page, "to-shop")).to_contain_text("exchange amq.topic with key new")
-    expect(row(page, "to-shop").locator(".badge.good")).to_have_text("running")
+    refresh_until(page, row(page, "to-shop").locator(".badge.good"), "running")
 
 
 def test_a_shovel_over_1_0_is_set_on_the_page(page: Page, node: PageNode) -> None:
@@ -225,7 +225,7 @@ def test_a_shovel_over_1_0_is_set_on_the_page(page: Page, node: PageNode) -> Non
     submit(form)
     told(page, "Shovel “to-itself” is set")
     expect(row(page, "to-itself")).to_contain_text("address /queues/kept")
-    expect(row(page, "to-itself").locator(".badge.good")).to_have_text("running")
+    refresh_until(page, row(page, "to-itself").locator(".badge.good"), "running")
 
 
 def test_an_upstream_is_set_and_deleted_on_the_page(page: Page, node: PageNode) -> None:
@@ -250,7 +250,7 @@ def test_a_federation_link_is_shown_with_its_state_and_begins_anew(page: Page, n
     node.call(broker.virtual_host("/").apply_policies)
     go(page, "federation")
     expect(row(page, "queue fed")).to_contain_text("to-shop")
-    expect(row(page, "queue fed").locator(".badge.good")).to_have_text("running")
+    refresh_until(page, row(page, "queue fed").locator(".badge.good"), "running")
     row(page, "queue fed").get_by_role("button", name="Restart").click()
     expect(page.get_by_text("starts again")).to_be_visible()
 

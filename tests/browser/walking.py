@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.interop.conftest import wait_until
+
 
 def go(page: Page, *names: str, query: str = "") -> None:
     """Follow a link of the page's."""
@@ -62,6 +64,11 @@ def refresh(page: Page) -> None:
     """As if the five seconds were over."""
     with page.expect_response(lambda response: "/api/leveret/status" in response.url):
         page.evaluate("document.dispatchEvent(new Event('leveret:host'))")
+
+
+def refresh_until(page: Page, locator: Locator, text: str) -> None:
+    """Refresh until something that comes by itself has this text: the five seconds are not waited for."""
+    wait_until(lambda: locator.all_text_contents() == [text] or refresh(page), text)
 
 
 def refresh_in_vain(page: Page) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.ha.planted import with_epochs, without_epochs
 from tests.ha.publishers import DURABLE, connected
 from tests.ha.scene import TTL_S, HaNode, HaScene, Outcome, at_once, wait_until
+from tests.harness.seldom import one_feature, planted
 
 KILLS = int(os.environ.get("HA_KILLS", "5"))
 PLANTED = ("-m", "tests.ha.planted")
@@ -350,6 +351,7 @@ def test_the_database_is_full(scene: HaScene) -> None:
     assert any("no space for the store" in node.text() for node in scene.nodes)
 
 
+@one_feature
 def test_the_owner_is_killed_while_messages_wait_for_their_time(scene: HaScene) -> None:
     """What waits for its time, or to be tried again, comes from the other node, and not too early."""
     owner = scene.wait_for_owner()
@@ -408,6 +410,7 @@ def test_clocks_jump(scene: HaScene) -> None:
     assert scene.epoch == epoch + 1
 
 
+@planted
 def test_an_owner_that_nothing_stops_is_noticed(scene: HaScene) -> None:
     """The round with a paused owner finds a node that checks no epoch, and never suspends itself."""
     for node in scene.nodes:
