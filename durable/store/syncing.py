@@ -54,3 +54,11 @@ def sync_folder(path: Path) -> None:
             os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def have_folder(path: Path) -> None:
+    """Create a folder and those above it that are missing, and sync their names to disk. Raises OSError."""
+    if not path.is_dir():
+        have_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)

@@ -26,7 +26,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import fs  # isort: skip
 import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
-from leveret.durable.store.syncing import sync_file, sync_folder
+from leveret.durable.store.syncing import have_folder, sync_file, sync_folder
 from leveret.pipeline.arrow import Batch
 from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs.delta import folder_of
@@ -384,7 +384,7 @@ class Sink:
         self._local = None if folder is None else folder / path
         self._elsewhere: tuple[fs.FileSystem, str] | None = None
         if self._local is not None:
-            self._local.parent.mkdir(parents=True, exist_ok=True)
+            have_folder(self._local.parent)
             self.file: IO[bytes] = self._local.open("xb")
         else:
             if system is None:

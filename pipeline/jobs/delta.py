@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from leveret.durable.store.syncing import sync_file, sync_folder
+from leveret.durable.store.syncing import have_folder, sync_file, sync_folder
 from leveret.pipeline.errors import BadOption, PipelineError
 
 if TYPE_CHECKING:
@@ -181,6 +181,8 @@ def prepared(
 
     table = opened(where)
     if table is None:
+        if (folder := folder_of(where)) is not None:
+            have_folder(folder)
         made = DeltaTable.create(
             where, columns, mode="ignore", partition_by=list(by) or None, description=description
         )
@@ -393,3 +395,4 @@ def sync_log(where: str) -> None:
             with file.open("rb") as opened_file:
                 sync_file(opened_file.fileno())
     sync_folder(log)
+    sync_folder(folder)

@@ -3,9 +3,9 @@
     data files ── one snapshot: their names, and in its properties what Delta's log has as transactions ──> catalogue
 
 The catalogue is a file of SQLite in the table's folder, or one that pyiceberg's own configuration names, such as a REST
-service. A snapshot has the numbers of all those before it, so the newest tells where a run goes on; no checkpoint is
-needed. A commit that is not the first after the snapshot it was made for is refused by the catalogue, and compared
-anew.
+service. What it is told to name is on disk before, where it is on this machine. A snapshot has the numbers of all those
+before it, so the newest tells where a run goes on; no checkpoint is needed. A commit that is not the first after the
+snapshot it was made for is refused by the catalogue, and compared anew.
 
 Source: Iceberg's table specification, "Snapshots" (`summary`); pyiceberg, `Table.add_files`.
 """
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from leveret.durable.store.syncing import sync_file, sync_folder
+from leveret.durable.store.syncing import have_folder
 from leveret.pipeline.decoding.column_types import Conflict, merged
 from leveret.pipeline.errors import BadOption, PipelineError
 from leveret.pipeline.jobs import delta
@@ -32,6 +32,8 @@ from leveret.pipeline.jobs.table_positions import TableCheckpoint, query_of
 from leveret.pipeline.offsets import Mark, Marks
 
 if TYPE_CHECKING:
+    from sqlite3 import Connection
+
     from pyarrow.fs import FileSystem  # type: ignore[import-untyped]
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile as IcebergFile
@@ -49,6 +51,9 @@ COMMENT: Final = "comment"  # the property of a table that says what it is
 RETRIES: Final = "commit.retry.num-retries"
 NAME_MAPPING: Final = "schema.name-mapping.default"
 METRICS: Final = "write.metadata.metrics"
+FILE_IO: Final = "py-io-impl"  # the property of a catalogue: the class through which files go
+PLAIN: Final = "pyiceberg.io.pyarrow.PyArrowFileIO"
+SYNCED: Final = "leveret.pipeline.jobs.synced_file_io.SyncedFileIO"
 ATTEMPTS: Final = 20
 BEGUN_MAX: Final = 4  # attempts to begin a catalogue, before the last: it has two tables
 STORED: Final = {  # types, by those of other programs and schemas
@@ -77,7 +82,7 @@ def catalogue_of(where: str, name: str | None) -> tuple[Catalog, tuple[str, str]
         if not namespace or "/" in where:
             raise BadOption(f"with --catalog the target is NAMESPACE.TABLE, not {where}")
         try:
-            return load_catalog(name), (namespace, table)
+            return _synced(load_catalog(name)), (namespace, table)
         except Exception as error:  # of whatever catalogue it is
             raise PipelineError(f"the catalogue {name} cannot be used: {error}") from None
     folder = delta.folder_of(where)
@@ -86,9 +91,9 @@ def catalogue_of(where: str, name: str | None) -> tuple[Catalog, tuple[str, str]
             f"an Iceberg table at {where} needs a catalogue: --catalog NAME, with NAMESPACE.TABLE as target"
         )
     folder = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    have_folder(folder)
     settings = {"type": "sql", "uri": f"sqlite:///{folder / CATALOGUE}", "warehouse": f"file://{folder}"}
-    return _in_file(settings), (NAMESPACE, folder.name.replace(".", "_"))
+    return _synced(_in_file(settings)), (NAMESPACE, folder.name.replace(".", "_"))
 
 
 def _in_file(settings: dict[str, str]) -> Catalog:
@@ -100,6 +105,26 @@ def _in_file(settings: dict[str, str]) -> Catalog:
         with suppress(OperationalError):
             return load_catalog("leveret", **settings)
     return load_catalog("leveret", **settings)
+
+
+def _synced(catalogue: Catalog) -> Catalog:
+    """Return a catalogue whose files are on disk before its commits, and these once they are done, as far as either is
+    on this machine."""
+    if catalogue.properties.get(FILE_IO, PLAIN) == PLAIN:
+        catalogue.properties[FILE_IO] = SYNCED
+    engine = getattr(catalogue, "engine", None)  # others have none, and do without the library
+    if engine is not None and engine.dialect.name == "sqlite":
+        from sqlalchemy import event
+
+        event.listen(engine, "connect", _sync_commits)
+        engine.dispose()  # it has connected already
+    return catalogue
+
+
+def _sync_commits(connection: Connection, _: object) -> None:
+    """Have a commit be on disk with the removal of its journal, which would undo it after a power cut."""
+    for pragma in ("synchronous = extra", "fullfsync = on"):
+        connection.execute(f"pragma {pragma}")
 
 
 def opened(where: str, name: str | None) -> Table | None:
@@ -204,28 +229,6 @@ def file_system(table: Table) -> FileSystem:
     return table.io.fs_by_scheme(parts.scheme or "file", parts.netloc)
 
 
-def sync_snapshot(table: Table) -> None:
-    """Have the files of the newest snapshot on disk, where they are on this machine."""
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    manifests = [
-        each.manifest_path
-        for each in snapshot.manifests(table.io)
-        if each.added_snapshot_id == snapshot.snapshot_id
-    ]
-    sync_metadata(table, snapshot.manifest_list, *manifests)
-
-
-def sync_metadata(table: Table, *places: str) -> None:
-    """Have the newest metadata of a table, and further files, on disk, where they are on this machine."""
-    for place in (table.metadata_location, *places):
-        file = local_path(place)
-        if file is not None:
-            with file.open("rb") as opened:
-                sync_file(opened.fileno())
-            sync_folder(file.parent)
-
-
 def replace_files(
     table: Table, removed: Sequence[IcebergFile], added: Sequence[str], properties: Mapping[str, str]
 ) -> None:
@@ -240,7 +243,6 @@ def replace_files(
                 replacing.delete_data_file(file)
             for place in added:
                 replacing.append_data_file(parquet_file_to_data_file(table.io, table.metadata, place))
-    sync_snapshot(table)
 
 
 def local_path(place: str) -> Path | None:
@@ -339,7 +341,6 @@ class IcebergLog:
                 raise PipelineError(
                     f"{self._where}: the commit of batch {batch.number} failed: {error}"
                 ) from None
-            sync_snapshot(self._table)
             return True
         raise PipelineError(
             f"{self._where}: batch {batch.number} is not committed: others commit all the time, or the catalogue does"
@@ -377,8 +378,6 @@ class IcebergLog:
                 raise PipelineError(
                     f"{self._where} does not get the columns that it lacks: {error}"
                 ) from None
-            else:
-                sync_metadata(self._table)
         raise PipelineError(
             f"{self._where} does not get the columns that it lacks: others commit all the time"
         )

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from leveret.durable.store import sqlite, wal_tail
+from leveret.durable.store import sqlite, syncing, wal_tail
 from leveret.durable.store.database import connected
 from leveret.durable.store.folder import MESSAGES, META
-from leveret.durable.store.syncing import sync_file, sync_folder, write_all
+from leveret.durable.store.syncing import have_folder, sync_file, sync_folder, write_all
 from tests.durable.store.shelf import Shelf, entries
 
 F_FULLFSYNC = 51  # its number on macOS
@@ -79,6 +79,17 @@ def test_a_disk_that_takes_a_part_of_a_write_is_given_the_rest(
             write_all(file.fileno(), b"abcd", 1)
         assert write_all(file.fileno(), b"abcd", 1) == 4
         assert file.read() == b"\0abcd"
+
+
+def test_a_folder_that_is_made_has_its_name_on_disk_and_so_have_those_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    synced: list[Path] = []
+    monkeypatch.setattr(syncing, "sync_folder", synced.append)
+    have_folder(tmp_path / "a/b/c")
+    have_folder(tmp_path / "a/b/c")
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a/b"]
+    assert (tmp_path / "a/b/c").is_dir()
 
 
 def test_sqlite_is_asked_for_the_same(tmp_path: Path):
