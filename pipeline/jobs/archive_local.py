@@ -67,6 +67,10 @@ def unreported(progress: QueryProgress) -> None:
     """Report nothing: the default."""
 
 
+def unasked() -> None:
+    """Do nothing: a table without decoded bodies tells of no other."""
+
+
 @attrs.frozen
 class Backlog:
     """The messages that a run would read, and the bytes of their bodies, about."""
@@ -211,6 +215,7 @@ class LocalArchive:
         else:
             rows = self._add(batch, start, end)
         self._checkpoint.commit(batch)
+        self._log.upkeep(self._now(), unasked if self._decoding is None else self._decoding.complete)
         return self._progress(batch, rows, self._now() - began, end)
 
     def _add(self, batch: int, start: Marks, end: Marks) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -32,4 +32,11 @@ class ArchiveLog(Protocol):
 
     def widen(self, columns: pa.Schema) -> None:
         """Have the table have these columns from the next look at it on."""
+        ...
+
+    def upkeep(self, now: float, complete: Callable[[], object]) -> None:
+        """Do what keeps later commits quick, if it is time; asked after each commit. `now` is in seconds since 1970.
+
+        Before something is forgotten that tells of another table, `complete` does there what is told. Raises nothing.
+        """
         ...

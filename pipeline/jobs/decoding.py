@@ -20,7 +20,7 @@ from leveret.pipeline.jobs.archive import ICEBERG
 from leveret.pipeline.jobs.archive_columns import COLUMNS, TEXTS, columns
 from leveret.pipeline.jobs.data_files import FILE_OCTETS, DataFile, Layout, Writer
 from leveret.pipeline.jobs.paired_table import paired_table
-from leveret.pipeline.jobs.undecoded import UndecodedTable, require_beside
+from leveret.pipeline.jobs.undecoded import UndecodedTable, require_beside, undecoded_tables
 
 if TYPE_CHECKING:
     from leveret.pipeline.jobs.archive import Target
@@ -115,6 +115,10 @@ class Decoding:
         """Have both tables be as the archive's log says, and the archive have the columns. Raises PipelineError."""
         self.undecoded.begin()
         self._archive.widen(self._messages.by, self.columns)
+
+    def complete(self) -> None:
+        """Do what the archive's log tells of tables of undecoded rows, and has not been done. Raises PipelineError."""
+        undecoded_tables(self._archive)
 
     def write(self, batches: Iterable[Batch], name: str) -> DecodedFiles:
         """Write rows as files of both tables; `name` begins the names of files. Raises PipelineError."""

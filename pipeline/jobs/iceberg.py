@@ -13,8 +13,11 @@ Source: Iceberg's table specification, "Snapshots" (`summary`); pyiceberg, `Tabl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
     from leveret.pipeline.jobs.data_files import DataFile
 
+log: Final = logging.getLogger("leveret.pipeline")
+
 NAMESPACE: Final = "leveret"  # in such a catalogue
 NOTED: Final = "leveret-transactions"  # the property of a snapshot: numbers of transactions by name, as JSON
 # The property of a snapshot: what it tells of a change of another table, as JSON.
@@ -54,6 +59,18 @@ METRICS: Final = "write.metadata.metrics"
 FILE_IO: Final = "py-io-impl"  # the property of a catalogue: the class through which files go
 PLAIN: Final = "pyiceberg.io.pyarrow.PyArrowFileIO"
 SYNCED: Final = "leveret.pipeline.jobs.synced_file_io.SyncedFileIO"
+# Properties of a new table, by which a commit costs the same however many there were: manifests are joined, and only
+# the last hundred files of metadata stay.
+BOUNDS: Final = {
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "100",
+    "commit.manifest.target-size-bytes": str(1 << 20),
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+# The property of a table that says how long snapshots are kept.
+HISTORY: Final = "history.expire.max-snapshot-age-ms"
+HISTORY_MS: Final = 3_600_000  # without it, those of a table that is only added to
+FORGOTTEN_LEAST: Final = 20  # snapshots that are worth a commit
 ATTEMPTS: Final = 20
 BEGUN_MAX: Final = 4  # attempts to begin a catalogue, before the last: it has two tables
 STORED: Final = {  # types, by those of other programs and schemas
@@ -185,6 +202,78 @@ def lineage(table: Table) -> Iterator[Snapshot]:
         snapshot = None if parent is None else table.snapshot_by_id(parent)
 
 
+def kept_snapshots(table: Table) -> set[int]:
+    """Return the snapshots that may not be forgotten: those that a branch or tag names, and all since the newest that
+    tells how far archives are."""
+    kept = _named_snapshots(table)
+    for snapshot in lineage(table):
+        kept.add(snapshot.snapshot_id)
+        if noted_by(snapshot) is not None:
+            break
+    return kept
+
+
+def _named_snapshots(table: Table) -> set[int]:
+    return {each.snapshot_id for each in table.metadata.refs.values()}
+
+
+def redundant_snapshots(table: Table, now: float) -> list[Snapshot]:
+    """Return the snapshots that only times before the history of the table need, and whose files are in later ones.
+
+    One before files were removed or replaced is not among them, for readers that have begun with these: `clean` takes
+    it. `now` is in seconds since 1970.
+    """
+    from pyiceberg.table.snapshots import Operation
+
+    until_ms = now * 1000 - int(table.properties.get(HISTORY, HISTORY_MS))
+    kept = kept_snapshots(table)
+    operations: dict[int | None, set[Operation | None]] = defaultdict(set)  # by the snapshot before
+    for each in table.snapshots():
+        operations[each.parent_snapshot_id].add(each.summary.operation if each.summary else None)
+    return [
+        each
+        for each in table.snapshots()
+        if each.timestamp_ms <= until_ms
+        and each.snapshot_id not in kept
+        and operations[each.snapshot_id] == {Operation.APPEND}
+    ]
+
+
+def forget(table: Table, snapshots: Collection[int]) -> None:
+    """Forget snapshots, in one commit; their files stay. Raises what pyiceberg does."""
+    later = datetime.now(UTC) + timedelta(days=1)
+    # By time, as pyiceberg copies the metadata for each that is named. No other can be forgotten here.
+    _with_few(table, snapshots).maintenance.expire_snapshots().older_than(later).commit()
+
+
+def forget_redundant(table: Table, now: float, complete: Callable[[], object] = lambda: None) -> None:
+    """Forget redundant snapshots once there are some, after `complete`. Raises nothing.
+
+    While they are there commits take longer, and nothing is wrong: the next time makes up for it.
+    """
+    try:
+        if len(redundant_snapshots(table, now)) >= FORGOTTEN_LEAST:
+            complete()
+            table.refresh()
+            forget(table, {each.snapshot_id for each in redundant_snapshots(table, now)})
+    except Exception as error:  # of whatever catalogue it is
+        log.warning("%s: its old snapshots are not forgotten: %s", ".".join(table.name()), error)
+
+
+def _with_few(table: Table, snapshots: Collection[int] = ()) -> Table:
+    """Return a table to commit to that knows only some of its snapshots, besides those that a branch or tag names.
+
+    pyiceberg copies all that it knows 22 times for one commit, which takes 0.4 ms for each snapshot. The catalogue adds
+    the commit to what it knows itself, and gives the table back with that.
+    """
+    from pyiceberg.table import Table
+
+    known = {*_named_snapshots(table), *snapshots}
+    few = [each for each in table.snapshots() if each.snapshot_id in known]
+    metadata = table.metadata.model_copy(update={"snapshots": few, "snapshot_log": []})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
+
+
 def partitioned_by(table: Table) -> list[str]:
     """Return what a table is partitioned by, as `--partition-by` has it."""
     return [field.name.partition("_of_")[0].removeprefix("by_") for field in table.spec().fields]
@@ -235,10 +324,11 @@ def replace_files(
     """Make the snapshot in which files, by their places, are in the place of others. Raises what pyiceberg does."""
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
-    with table.transaction() as commit:
+    with _with_few(table).transaction() as commit:
         if table.metadata.name_mapping() is None:  # by which readers know the columns of files
             commit.set_properties({NAME_MAPPING: table.schema().name_mapping.model_dump_json()})
-        with commit.update_snapshot(dict(properties)).overwrite() as replacing:
+        snapshot = commit.update_snapshot(dict(properties))
+        with snapshot.overwrite() if removed else snapshot.merge_append() as replacing:
             for file in removed:
                 replacing.delete_data_file(file)
             for place in added:
@@ -325,8 +415,9 @@ class IcebergLog:
             told = {NOTED: json.dumps({**noted, **batch.noted})}
             if batch.change is not None:
                 told[CHANGE] = batch.more[delta.CHANGE]
+            table = _with_few(self._table)
             try:
-                with self._table.transaction() as commit:
+                with table.transaction() as commit:
                     commit.add_files(
                         [f"{self.data}/{file.path}" for file in files],
                         told,
@@ -341,11 +432,16 @@ class IcebergLog:
                 raise PipelineError(
                     f"{self._where}: the commit of batch {batch.number} failed: {error}"
                 ) from None
+            self._table = table  # with all snapshots again, as the catalogue has them
             return True
         raise PipelineError(
             f"{self._where}: batch {batch.number} is not committed: others commit all the time, or the catalogue does"
             " not answer"
         )
+
+    def upkeep(self, now: float, complete: Callable[[], object]) -> None:
+        """Forget snapshots that are not needed any more, as `ArchiveLog.upkeep` does."""
+        forget_redundant(self._table, now, complete)
 
     def widen(self, columns: pa.Schema) -> None:
         """Have the table have these columns from the next look at it on."""
@@ -410,7 +506,7 @@ class IcebergLog:
         from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
         bounds = {f"{METRICS}.column.{name}": "full" for name in (*BOUNDED, *self._by)}
-        properties = {RETRIES: "0", f"{METRICS}.default": "none", **bounds}  # as files have them
+        properties = {RETRIES: "0", f"{METRICS}.default": "none", **bounds, **BOUNDS}  # as files have them
         if self._description is not None:
             properties[COMMENT] = self._description
         table = catalogue.create_table_transaction(

@@ -6,6 +6,7 @@ Source: Iceberg's table specification, "Snapshots" (`summary`), "Schema Evolutio
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -116,6 +117,7 @@ class IcebergPairedTable:
                 continue
             except (OSError, ValueError) as error:
                 raise PipelineError(f"{self.where}: change {number} failed: {error}") from None
+            iceberg.forget_redundant(table, time.time())
             return
         raise PipelineError(
             f"{self.where}: change {number} is not made: others commit all the time, or the catalogue does not answer"

@@ -231,6 +231,7 @@ class IcebergLakeTable:
         old = self._old_snapshots(until)
         if delete and old:
             self._commit(lambda: self._forget(old))
+            self._table.refresh()
             old = set()
         named = {key_of(place) for place in self._named(old)}
         seen = []
@@ -263,13 +264,8 @@ class IcebergLakeTable:
                     yield file
 
     def _old_snapshots(self, until: float) -> set[int]:
-        """Return the snapshots that may be forgotten: none that a branch or tag names, nor any since the newest one
-        that tells how far archives are."""
-        kept = {each.snapshot_id for each in self._table.metadata.refs.values()}
-        for snapshot in iceberg.lineage(self._table):
-            kept.add(snapshot.snapshot_id)
-            if iceberg.noted_by(snapshot) is not None:
-                break
+        """Return the snapshots that are old, and may be forgotten."""
+        kept = iceberg.kept_snapshots(self._table)
         return {
             each.snapshot_id
             for each in self._table.snapshots()
@@ -277,9 +273,8 @@ class IcebergLakeTable:
         }
 
     def _forget(self, old: set[int]) -> None:
-        there = {each.snapshot_id for each in self._table.snapshots()}
-        if found := sorted(old & there):
-            self._table.maintenance.expire_snapshots().by_ids(found).commit()
+        if found := old & {each.snapshot_id for each in self._table.snapshots()}:
+            iceberg.forget(self._table, found)
 
     def _named(self, without: set[int]) -> Iterator[str]:
         """Yield the places of all files that the table's metadata name, but for what only old snapshots do."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -86,6 +86,9 @@ class TableLog:
         if columns != self._columns:
             self._columns = columns
             self._is_plain = False  # so that it is opened anew
+
+    def upkeep(self, now: float, complete: Callable[[], object]) -> None:
+        """Do nothing: the checkpoints of the log come with commits."""
 
     def number(self, name: str) -> int:
         """Return the number of a transaction that was in the table at the last look; -1 if there was none."""
