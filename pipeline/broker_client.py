@@ -25,6 +25,7 @@ UNAUTHORIZED: Final = 401
 SOON: Final = frozenset((408, 429, 502, 503, 504))  # statuses that may be temporary
 PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
 TEXT_MAX: Final = 16 << 20  # bytes of an answer other than blocks
+TLS_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 PASSWORD_MAX: Final = 64 << 10
 
 
@@ -43,6 +44,8 @@ class Reach(Protocol):
     def cert_file(self) -> str | None: ...
     @property
     def key_file(self) -> str | None: ...
+    @property
+    def minimum_version(self) -> str: ...
     @property
     def timeout_s(self) -> float: ...
     @property
@@ -90,6 +93,7 @@ def trust_of(options: Reach) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=options.ca_file)
     except OSError as error:
         raise BadOption(f"option tls.caFile: '{options.ca_file}' cannot be used here ({error})") from None
+    context.minimum_version = TLS_VERSIONS[options.minimum_version]
     if options.cert_file is None:
         if options.key_file is not None:
             raise BadOption("option tls.keyFile needs tls.certFile, the certificate of that key")

@@ -284,6 +284,12 @@ class Connection:
     key_file: str | None = option(
         "tls.keyFile", text, None, "the key of that certificate, without a password of its own"
     )
+    minimum_version: str = option(
+        "tls.minimumVersion",
+        one_of("1.2", "1.3"),
+        "1.2",
+        "the oldest version of TLS that is spoken: 1.2 or 1.3",
+    )
     timeout_s: int = option("timeoutSeconds", whole(1, 3600), 30, "how long to wait for an answer")
     retry_s: int = option(
         "retrySeconds", whole(0, 86_400), 60, "how long to repeat requests that get no answer"

@@ -11,6 +11,7 @@ import attrs
 
 from leveret.config.compat import PROFILES, ROWS, Compat, compat
 from leveret.config.records import Record, RecordOf, key
+from leveret.config.tls import SYSTEM, PeerTlsSettings
 from leveret.config.types import (
     FREE_TABLE,
     GIB,
@@ -495,6 +496,8 @@ class ShovelEntry(Record):
 class PipelineEntry(Record):
     """A pipeline: a process of the node's that takes what streams and queues have, and what comes, to a Delta table."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"ca_file": "tls.ca"}
+
     sources: tuple[str, ...] = key(
         ListOf(Text(), least=1), "The streams, super streams and queues that are read."
     )
@@ -593,7 +596,7 @@ class PipelineEntry(Record):
         "The URL of the HTTP endpoint to read from; by default this node's own, without TLS if it can be.",
         None,
     )
-    ca_file: Path | None = key(FilePath(), "Certificates to trust there, if it is an https URL.", None)
+    tls: PeerTlsSettings = key(RecordOf(PeerTlsSettings), "TLS with it, if it is an https URL.", SYSTEM)
     options: Table = key(FREE_TABLE, "Other options of the source, such as `maxBytesPerTrigger`.", NO_ROWS)
 
     @property

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from leveret.config.tls import SYSTEM
 from leveret.features.transfers.transfer import START_S, delay_s
 from leveret.operations import Listening, Program
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.clock import Timer
     from leveret.config.sections import PipelineEntry
+    from leveret.config.tls import PeerTlsSettings
 
 log: Final = logging.getLogger("leveret.pipeline")
 
@@ -54,7 +56,7 @@ def words_of(entry: PipelineEntry, endpoint: str) -> Iterator[str]:
         "vhost": entry.virtual_host,
         "user": entry.user,
         "password-file": entry.password_file,
-        "ca-file": entry.ca_file,
+        "ca-file": entry.tls.ca,
         "every": f"{round(entry.every * 1000)}ms",
         "batch": entry.batch,
         "format": entry.format,
@@ -79,9 +81,16 @@ def words_of(entry: PipelineEntry, endpoint: str) -> Iterator[str]:
             yield f"--{name}={value}"
     if entry.without_body:
         yield "--without-body"
-    for name, option in entry.options.items():
+    for name, option in {**_of_tls(entry.tls), **entry.options}.items():
         yield f"--option={name}={_text(option)}"
     yield from ("--", *entry.sources, entry.target)
+
+
+def _of_tls(tls: PeerTlsSettings) -> dict[str, object]:
+    """Return the options of the source for TLS that differ from its own, besides the certificates to trust."""
+    version = None if tls.minimum_version == SYSTEM.minimum_version else tls.minimum_version
+    given = {"certFile": tls.certificate, "keyFile": tls.private_key, "minimumVersion": version}
+    return {f"tls.{name}": value for name, value in given.items() if value is not None}
 
 
 def _text(value: object) -> str:

@@ -39,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broker(folder: Path) -> Iterator[FakeBroker]:
     """Lets in who shows the client's certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(folder / "broker.pem", folder / "broker.key")
     context.load_verify_locations(folder / "client.pem")
     context.verify_mode = ssl.CERT_REQUIRED
@@ -48,7 +49,12 @@ def broker(folder: Path) -> Iterator[FakeBroker]:
 
 
 def client(broker: FakeBroker, **given: object) -> Client:
-    names = {"ca": "tls.caFile", "cert": "tls.certFile", "key": "tls.keyFile"}
+    names = {
+        "ca": "tls.caFile",
+        "cert": "tls.certFile",
+        "key": "tls.keyFile",
+        "version": "tls.minimumVersion",
+    }
     said = {names[name]: str(value) for name, value in given.items()}
     asked = {"endpoints": broker.url, "subscribe": "orders", "retrySeconds": "0", **said}
     return Client(read_options(asked, Use.BATCH), "guest")
@@ -70,6 +76,12 @@ def test_who_shows_none_is_not_let_in(broker: FakeBroker, folder: Path):
 def test_a_broker_that_is_not_trusted_is_not_asked(broker: FakeBroker, folder: Path):
     with pytest.raises(Unreachable, match=r"see the option tls\.caFile"):
         client(broker, cert=folder / "both.pem").listed()
+    assert broker.asked == []
+
+
+def test_a_broker_with_an_old_version_only_is_not_asked(broker: FakeBroker, folder: Path):
+    with pytest.raises(Unreachable, match=r"(?i)version"):
+        client(broker, ca=folder / "broker.pem", cert=folder / "both.pem", version="1.3").listed()
     assert broker.asked == []
 
 

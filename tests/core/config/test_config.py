@@ -216,6 +216,16 @@ REFUSED = [
     ('auth_ldap.ca_file = "a.pem"', "auth_ldap.ca_file", "accepted: `tls.ca`"),
     ('oauth.ca_file = "a.pem"', "oauth.ca_file", "accepted: `tls.ca`"),
     (
+        'pipelines = [{ sources = ["a"], target = "/a", ca_file = "a.pem" }]',
+        "pipelines[0].ca_file",
+        "accepted: `tls.ca`",
+    ),
+    (
+        'pipelines = [{ sources = ["a"], target = "/a", tls.certificate = "a.pem" }]',
+        "pipelines[0].tls.key",
+        "both a certificate and its key",
+    ),
+    (
         'prometheus.tls = { certificate = "a.pem", key = "a.key", client_ca = "ca.pem" }',
         "prometheus.tls.client_ca",
         "accepted: `ca`",

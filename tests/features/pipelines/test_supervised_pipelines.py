@@ -95,7 +95,7 @@ def test_all_settings_reach_the_process_and_no_password_does(works: Works) -> No
         "reader": "lake",
         "checkpoint": "/c",
         "endpoint": "https://broker",
-        "ca_file": "/ca.pem",
+        "tls": {"ca": "/ca.pem", "certificate": "own.pem", "key": "own.key", "minimum_version": "1.3"},
         "options": {"maxBytesPerTrigger": 1 << 20},
     }
     works.run({**ORDERS, "sources": ["orders", "-x"], **settings})
@@ -103,6 +103,8 @@ def test_all_settings_reach_the_process_and_no_password_does(works: Works) -> No
         *("--name=lake", "--user=etl", "--password-file=/etc/secret", "--every=500ms", "--batch=1000"),
         *("--partition-by=day,stream", "--starting=latest", "--reader=lake", "--checkpoint=/c"),
         *("--endpoint=https://broker", "--ca-file=/ca.pem", "--option=maxBytesPerTrigger=1048576"),
+        *("--option=tls.certFile=/etc/own.pem", "--option=tls.keyFile=/etc/own.key"),
+        "--option=tls.minimumVersion=1.3",
     } < {*works.words}
     assert works.words[-4:] == ["--", "orders", "-x", "/lake/orders"]
 
