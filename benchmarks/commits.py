@@ -3,7 +3,7 @@
 Of Delta entries of the log are written, and no data files; of Iceberg each commit names a file of ten rows.
 
     python -m benchmarks.commits 10000
-    python -m benchmarks.commits 1000 iceberg              # snapshots of the last hour are kept
+    python -m benchmarks.commits 1000 iceberg              # snapshots of the last day are kept
     python -m benchmarks.commits 1000 iceberg --history 5  # of the last 5 s, as if commits were rarer
 """
 
@@ -98,7 +98,9 @@ def main() -> None:
     parser.add_argument("commits", type=int, nargs="?", default=10_000)
     parser.add_argument("format", choices=("delta", "iceberg"), nargs="?", default="delta")
     parser.add_argument(
-        "--history", type=float, help="s that snapshots of Iceberg are kept; default: an hour"
+        "--history",
+        type=float,
+        help="s that snapshots of Iceberg are kept; default: a day, or an hour of many",
     )
     parser.add_argument("--folder", help="for the table, such as one on the disk that is to be measured")
     options = parser.parse_args()

@@ -383,13 +383,20 @@ def require_new(number: Callable[[str], int], where: str, batch: CommittedBatch)
             )
 
 
-def sync_log(where: str) -> None:
-    """Have the newest entry of the log, and its checkpoint, on disk, where they are on this machine."""
+def sync_log(where: str, version: int | None = None) -> None:
+    """Have the newest entry of the log, and its checkpoint, on disk, where they are on this machine.
+
+    The newest are looked for among all, unless `version` says which they are.
+    """
     folder = folder_of(where)
     if folder is None:
         return
     log = folder / LOG
-    newest = [max(log.glob(kind), default=None) for kind in ("*.json", "*.checkpoint*.parquet")]
+    newest: list[Path | None]
+    if version is None:
+        newest = [max(log.glob(kind), default=None) for kind in ("*.json", "*.checkpoint*.parquet")]
+    else:
+        newest = [log / f"{version:020}.{kind}" for kind in ("json", "checkpoint.parquet")]
     for file in (*newest, log / LAST_CHECKPOINT):
         if file is not None and file.exists():
             with file.open("rb") as opened_file:

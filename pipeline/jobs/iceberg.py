@@ -69,7 +69,10 @@ BOUNDS: Final = {
 }
 # The property of a table that says how long snapshots are kept.
 HISTORY: Final = "history.expire.max-snapshot-age-ms"
-HISTORY_MS: Final = 3_600_000  # without it, those of a table that is only added to
+# Without it snapshots of a table that is only added to are kept for a day, and for an hour those beyond so many.
+HISTORY_MS: Final = 24 * 3_600_000
+HISTORY_LEAST_MS: Final = 3_600_000
+HISTORY_MANY: Final = 1000
 FORGOTTEN_LEAST: Final = 20  # snapshots that are worth a commit
 ATTEMPTS: Final = 20
 BEGUN_MAX: Final = 4  # attempts to begin a catalogue, before the last: it has two tables
@@ -217,6 +220,15 @@ def _named_snapshots(table: Table) -> set[int]:
     return {each.snapshot_id for each in table.metadata.refs.values()}
 
 
+def _history_begins_ms(table: Table, now_ms: float) -> float:
+    """Return the time since when snapshots are kept, in milliseconds since 1970."""
+    if (said := table.properties.get(HISTORY)) is not None:
+        return now_ms - int(said)
+    times = sorted(each.timestamp_ms for each in table.snapshots())
+    too_many = times[-HISTORY_MANY - 1] if len(times) > HISTORY_MANY else 0
+    return max(now_ms - HISTORY_MS, min(too_many, now_ms - HISTORY_LEAST_MS))
+
+
 def redundant_snapshots(table: Table, now: float) -> list[Snapshot]:
     """Return the snapshots that only times before the history of the table need, and whose files are in later ones.
 
@@ -225,7 +237,7 @@ def redundant_snapshots(table: Table, now: float) -> list[Snapshot]:
     """
     from pyiceberg.table.snapshots import Operation
 
-    until_ms = now * 1000 - int(table.properties.get(HISTORY, HISTORY_MS))
+    until_ms = _history_begins_ms(table, now * 1000)
     kept = kept_snapshots(table)
     operations: dict[int | None, set[Operation | None]] = defaultdict(set)  # by the snapshot before
     for each in table.snapshots():

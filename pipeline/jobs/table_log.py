@@ -37,7 +37,9 @@ WRITER_MAX: Final = 2  # the version of the protocol up to which an append has t
 CHECKPOINT_EVERY: Final = 100  # versions, at least, as deltalake has it: a reader begins at the last of them
 # Rows of the last checkpoint for each version until the next, at most: it names all files, at 20 µs, so it is the rarer
 # the more they are. A reader takes 10 µs for each of them, and 700 for each version behind it.
-CHECKPOINT_SHARE: Final = 50
+CHECKPOINT_SHARE: Final = 25
+# Checkpoints: entries older than the log's retention are removed then, for which all are listed.
+CLEANED_EVERY: Final = 10
 ATTEMPTS: Final = 20  # to be the first with a version
 
 
@@ -56,6 +58,7 @@ class TableLog:
         self._noted: dict[str, int] = {}  # numbers of transactions that were committed here since
         self._is_plain = False  # whether an entry can be written here
         self._checkpointed = (0, 0)  # the version of the last checkpoint, and its rows
+        self._checkpoints = 0  # that were made here
 
     def is_there(self, query: str, batch: int) -> bool:
         """Return whether a batch of a query is in the table. Raises PipelineError."""
@@ -150,7 +153,7 @@ class TableLog:
             return 0, 0
 
     def _checkpoint(self) -> None:
-        """Have readers begin here, and remove entries that are older than the log's retention, 30 days.
+        """Have readers begin here, and now and then remove entries that are older than the log's retention, 30 days.
 
         Without a checkpoint readers take longer, and nothing is wrong: the next one makes up for it.
         """
@@ -164,8 +167,10 @@ class TableLog:
             table = delta.found(self._where)
             table.create_checkpoint()
             self._checkpointed = self._last_checkpoint()
-            table.cleanup_metadata()
-            delta.sync_log(self._where)
+            if self._checkpoints % CLEANED_EVERY == 0:
+                table.cleanup_metadata()
+            self._checkpoints += 1
+            delta.sync_log(self._where, self._version)
         except (DeltaError, PipelineError, OSError) as error:
             log.warning("%s: its log has no checkpoint at version %d: %s", self._where, self._version, error)
 

@@ -28,6 +28,7 @@ need_module("polars")
 from leveret.pipeline.jobs import iceberg  # noqa: E402
 
 HOUR_S = 3600
+DAY_S = 24 * HOUR_S
 AT_ONCE = 6  # snapshots that are forgotten, at least
 
 
@@ -107,14 +108,29 @@ def test_what_a_commit_writes_stays_as_it_is_however_many_there_were(lake: Growi
     assert lake.offsets() == [*range(6 * AT_ONCE + 1)]
 
 
-def test_snapshots_of_the_last_hour_stay(lake: GrowingLake) -> None:
+def test_snapshots_of_the_last_day_stay(lake: GrowingLake) -> None:
+    lake.commit(AT_ONCE + 5)
+    lake.later_s = DAY_S - 60
+    lake.commit(1)
+    assert len(lake.table.snapshots()) == AT_ONCE + 6
+    lake.later_s = DAY_S + 60
+    lake.commit(1)
+    assert len(lake.table.snapshots()) == 1  # its own time is now
+    lake.commit(1)
+    assert lake.offsets() == [*range(AT_ONCE + 8)]
+
+
+def test_of_many_snapshots_those_of_the_last_hour_stay(
+    lake: GrowingLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg, "HISTORY_MANY", 4)
     lake.commit(AT_ONCE + 5)
     lake.later_s = HOUR_S - 60
     lake.commit(1)
     assert len(lake.table.snapshots()) == AT_ONCE + 6
     lake.later_s = HOUR_S + 60
     lake.commit(1)
-    assert len(lake.table.snapshots()) == 1  # its own time is now
+    assert len(lake.table.snapshots()) == 4
     lake.commit(1)
     assert lake.offsets() == [*range(AT_ONCE + 8)]
 
@@ -135,14 +151,14 @@ def test_what_a_reader_may_have_begun_with_stays_until_it_is_cleaned(lake: Growi
     before = lake.table.current_snapshot()
     assert before is not None
     assert lake_table(str(lake.where)).optimized(1 << 20).read == AT_ONCE
-    lake.later_s = HOUR_S + 60
+    lake.later_s = DAY_S + 60
     lake.commit(1)
     assert lake.table.snapshots()[0].snapshot_id == before.snapshot_id
     assert len(lake.table.snapshots()) == 2
     upkeep = lake_table(str(lake.where))
     upkeep.orphans(1, delete=True, now=time.time())
     assert lake.table.scan(snapshot_id=before.snapshot_id).to_arrow().num_rows == AT_ONCE
-    upkeep.orphans(1, delete=True, now=time.time() + 2 * HOUR_S)
+    upkeep.orphans(1, delete=True, now=time.time() + 2 * DAY_S)
     assert len(lake.table.snapshots()) == 1
     assert lake.offsets() == [*range(AT_ONCE + 1)]
 
@@ -151,7 +167,7 @@ def test_a_tag_keeps_its_snapshot(lake: GrowingLake) -> None:
     lake.commit(3)
     tagged = lake.table.snapshots()[1].snapshot_id
     lake.table.manage_snapshots().create_tag(tagged, "audit").commit()
-    lake.later_s = HOUR_S + 60
+    lake.later_s = DAY_S + 60
     lake.commit(AT_ONCE)
     assert lake.table.snapshots()[0].snapshot_id == tagged
     assert lake.table.scan(snapshot_id=tagged).to_arrow().num_rows == 2
@@ -160,7 +176,7 @@ def test_a_tag_keeps_its_snapshot(lake: GrowingLake) -> None:
 def test_where_an_archive_ends_is_known_behind_snapshots_of_other_programs(lake: GrowingLake) -> None:
     lake.commit(AT_ONCE + 1)
     lake.table.delete("offset = 3")
-    iceberg.forget_redundant(lake.table, time.time() + HOUR_S + 60)
+    iceberg.forget_redundant(lake.table, time.time() + DAY_S + 60)
     assert len(lake.table.snapshots()) == 2
     lake.commit(1)
     assert lake.offsets() == [each for each in range(AT_ONCE + 2) if each != 3]
@@ -217,7 +233,7 @@ def test_a_history_that_cannot_be_shortened_is_told_and_ends_nothing(
     lake: GrowingLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake.commit(AT_ONCE)
-    lake.later_s = HOUR_S + 60
+    lake.later_s = DAY_S + 60
 
     def refused(*_: object) -> None:
         raise PipelineError("not today")
