@@ -338,15 +338,28 @@ def append(
     Returns False if the batch is in the table already: then its files are not. Raises PipelineError, also if other runs
     have added some of its messages.
     """
+    table = prepared(where, by, columns, widens)
+    return append_to(table, partial(_number, table), where, by, columns, files, batch)
+
+
+def append_to(
+    table: DeltaTable,
+    number: Callable[[str], int],
+    where: str,
+    by: Sequence[str],
+    columns: pa.Schema,
+    files: Sequence[DataFile],
+    batch: CommittedBatch,
+) -> bool:
+    """Add files to a table that is open, as `append` does; `number` returns that of a transaction in it, or -1."""
     from deltalake import CommitProperties, Schema, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction, RemoveAction
 
-    table = prepared(where, by, columns, widens)
-    if batch_in(table, batch.query) >= batch.number:
+    if number(batch.query) >= batch.number:
         return False
-    require_new(partial(_number, table), where, batch)
-    batch = batch.numbered(partial(_number, table))
+    require_new(number, where, batch)
+    batch = batch.numbered(number)
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.octets, dict(file.values), file.written, True, file.stats) for file in files
     ]

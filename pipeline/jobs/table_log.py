@@ -5,8 +5,8 @@ there are.
     commit ── is the next version free? ──> TABLE/_delta_log/00...13.json, linked into place: the first to come has it
 
 deltalake reads the state of a whole table before each commit, which takes longer with each file that is in it. Here
-only a version that another program has added has the table opened anew. Tables elsewhere, and such as ask of writers
-what archives do not do, are left to deltalake.
+only a version that another program has added has the table opened anew. To tables elsewhere, and such as ask of writers
+what archives do not do, deltalake commits.
 
 Source: the Delta transaction log protocol, "Delta Log Entries" and "Actions" (add, txn, commitInfo), writer version 2.
 """
@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from pyarrow import fs  # type: ignore[import-untyped]
+
 from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.checkpoints import write_new
+from leveret.pipeline.jobs.data_files import key_of, object_store
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
     from deltalake import DeltaTable
 
     from leveret.pipeline.jobs.data_files import DataFile
@@ -55,8 +58,10 @@ class TableLog:
         self._folder = delta.folder_of(where)
         self._table: DeltaTable | None = None  # as it was when it was opened
         self._version = -1  # the newest
-        self._noted: dict[str, int] = {}  # numbers of transactions that were committed here since
+        self._noted: dict[str, int] = {}  # numbers of transactions, committed or looked for here since
         self._is_plain = False  # whether an entry can be written here
+        self._is_widened = False  # whether it is to have more columns than when it was opened
+        self._system: fs.FileSystem | None = None  # of a table that is not on this machine
         self._checkpointed = (0, 0)  # the version of the last checkpoint, and its rows
         self._checkpoints = 0  # that were made here
 
@@ -74,7 +79,7 @@ class TableLog:
                 delta.sync_log(self._where)
                 self._note()
             if not self._is_plain:
-                return delta.append(self._where, self._by, self._columns, files, batch, self._widens)
+                return self._append_elsewhere(files, batch)
             if self.number(batch.query) >= batch.number:
                 return False
             delta.require_new(self.number, self._where, batch)
@@ -88,23 +93,25 @@ class TableLog:
         """Have the table have these columns from the next look at it on."""
         if columns != self._columns:
             self._columns = columns
-            self._is_plain = False  # so that it is opened anew
+            self._is_plain, self._is_widened = False, True  # so that it is opened anew
 
     def upkeep(self, now: float, complete: Callable[[], object]) -> None:
         """Do nothing: the checkpoints of the log come with commits."""
 
     def number(self, name: str) -> int:
         """Return the number of a transaction that was in the table at the last look; -1 if there was none."""
-        known = self._noted.get(name)
-        if known is None and self._table is not None:
-            known = self._table.transaction_version(name)
-        return -1 if known is None else known
+        if name not in self._noted and self._table is not None:
+            known = self._table.transaction_version(name)  # which reads all the log
+            self._noted[name] = -1 if known is None else known
+        return self._noted.get(name, -1)
 
     def _refresh(self) -> None:
         """Open the table anew if another program has added to it."""
         if self._is_plain and self._entry(self._version).exists():
             if not self._entry(self._version + 1).exists():
                 return
+        if self._is_there_elsewhere() and self._is_current():
+            return
         before, self._table = self._table, delta.opened(self._where)
         if before is not None and self._table is None:
             raise PipelineError(f"{self._where} was deleted while this run was at work")
@@ -115,9 +122,48 @@ class TableLog:
                 delta.require_alike(self._table, self._where, self._by, self._columns)
             self._note()
 
+    def _is_there_elsewhere(self) -> bool:
+        """Return whether the newest entry of a table that is not on this machine is where it was."""
+        if self._table is None or self._folder is not None:
+            return False
+        if self._system is None:
+            self._system = object_store(self._where)
+        place = f"{key_of(self._where)}/{delta.LOG}/{self._version:020}.json"
+        try:
+            return bool(self._system.get_file_info(place).type == fs.FileType.File)
+        except OSError:
+            return False
+
+    def _is_current(self) -> bool:
+        """Read the entries that others have added since, and return whether there were none and the columns suffice."""
+        return self._newer() == 0 and not self._is_widened
+
+    def _newer(self) -> int | None:
+        """Read the entries after the newest that is known, and return their number; None if that fails."""
+        from deltalake.exceptions import DeltaError
+
+        assert self._table is not None
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError):
+            return None
+        return self._table.version() - self._version
+
+    def _append_elsewhere(self, files: Sequence[DataFile], batch: delta.CommittedBatch) -> bool:
+        """Add files with deltalake, to the table as it is open: to open it reads all the log."""
+        assert self._table is not None
+        batch, named = batch.numbered(self.number), (self._where, self._by, self._columns)
+        if not delta.append_to(self._table, self.number, *named, files, batch):
+            return False
+        if self._newer() == 1:  # deltalake lets others be first whose commit is in no conflict with this
+            self._noted.update(batch.noted)
+            self._version = self._table.version()
+        return True
+
     def _note(self) -> None:
         assert self._table is not None
         self._noted = {}
+        self._is_widened = False
         self._version = self._table.version()
         protocol = self._table.protocol()
         self._is_plain = self._folder is not None and protocol.min_writer_version <= WRITER_MAX

@@ -3,13 +3,14 @@ said."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.archive import Target
 from leveret.pipeline.jobs.archive_local import LocalArchive, local_archive
 from leveret.pipeline.jobs.archive_run import layout_of
@@ -131,6 +132,49 @@ def test_of_runs_that_overlap_one_adds_a_message_and_the_other_is_refused(
             with pytest.raises(PipelineError, match="another run has added them"):
                 second.run(Report("archive", lambda line: None), Stop())
     assert offsets(WHERE) == [*range(100)]
+
+
+def test_a_run_reads_the_log_of_a_table_once_and_then_what_is_new(
+    store: str, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open it, or to look for a transaction, takes a request for each entry since the last checkpoint."""
+    report, read = Report("archive", lambda line: None), []
+
+    def told(known: Callable[..., object]) -> Callable[..., object]:
+        def called(*given: object) -> object:
+            read.append(known.__name__)
+            return known(*given)
+
+        return called
+
+    broker.stream("orders").fill(40)
+    with begun(broker, "orders") as archive:
+        assert archive.run(report, Stop())
+        monkeypatch.setattr(delta, "opened", told(delta.opened))
+        monkeypatch.setattr(
+            deltalake.DeltaTable, "transaction_version", told(deltalake.DeltaTable.transaction_version)
+        )
+        broker.stream("orders").fill(100)
+        assert archive.run(report, Stop())
+        assert read == []
+        deltalake.DeltaTable(WHERE).alter.set_table_name("orders")  # another program has added an entry
+        broker.stream("orders").fill(10)
+        assert archive.run(report, Stop())
+        assert read.count("opened") == 1
+    assert offsets(WHERE) == [*range(150)]
+
+
+def test_a_table_that_is_deleted_meanwhile_is_not_begun_in_the_middle(store: str, broker: FakeBroker) -> None:
+    report = Report("archive", lambda line: None)
+    broker.stream("orders").fill(40)
+    with begun(broker, "orders") as archive:
+        assert archive.run(report, Stop())
+        client = client_of(store)
+        for each in client.list_objects_v2(Bucket=BUCKET)["Contents"]:
+            client.delete_object(Bucket=BUCKET, Key=each["Key"])
+        broker.stream("orders").fill(10)
+        with pytest.raises(PipelineError, match="was deleted while this run was at work"):
+            archive.run(report, Stop())
 
 
 def test_of_two_writers_at_once_the_bucket_takes_one_version_of_the_log(
