@@ -229,10 +229,12 @@ class Decoder:
         """
         for run in runs(pieces(octets, first, until)):
             is_whole = self._conditions is None and self._filter is None
-            yield self._made(run) if is_whole else self._chosen(run), run[0].first, run[-1].next
+            yield self._made(self._rows(run)) if is_whole else self._chosen(run), run[0].first, run[-1].next
 
-    def _made(self, run: Sequence[Piece]) -> Batch:
-        rows = Rows(run, self._stream, self._partition, self._remembered, self._with_headers)
+    def _rows(self, run: Sequence[Piece]) -> Rows:
+        return Rows(run, self._stream, self._partition, self._remembered, self._with_headers)
+
+    def _made(self, rows: Rows) -> Batch:
         return batch_of([column(rows, kind) for column, kind in self._columns], self._schema)
 
     def _chosen(self, run: Sequence[Piece]) -> Batch | None:
@@ -244,26 +246,42 @@ class Decoder:
             if 1 in wanted:
                 found.append(piece)
                 flags.extend(wanted)
+        rows = self._rows(found)
+        if self._filter is not None and found:
+            flags = array("B", map(and_, flags, self._filter.flags(found, rows.header_shapes)))
+            wanted_pieces, flags = _with_any(found, flags)
+            if len(wanted_pieces) < len(found):
+                found = wanted_pieces
+                rows = self._rows(found)
         if self._conditions is not None:
             self.is_over = self._conditions.is_over(run[-1].block.header.arrived)
         if not found:
             return None
-        made = self._made(found)
+        made = self._made(rows)
         return filtered(made, flags_of(memoryview(flags))) if 0 in flags else made
 
     def _wanted(self, piece: Piece) -> array[int]:
-        """Return 1 for each row of a piece that may be wanted, and 0 for the others; nothing if none is."""
-        flags = array("B", (1,)) * len(piece)
-        if self._conditions is not None:
-            from leveret.pipeline.filters import rows_of  # which needs PySpark, as its conditions do
+        """Return 1 for each row of a piece that may fulfil the conditions, and 0 for others; nothing if none may."""
+        if self._conditions is None:
+            return array("B", (1,)) * len(piece)
+        from leveret.pipeline.filters import rows_of  # which needs PySpark, as its conditions do
 
-            origins = self._conditions.origins(piece.block)
-            if not any(origins):
-                return array("B")
-            flags = rows_of(piece.block, piece.low, piece.high, origins)
-        if self._filter is not None:
-            return array("B", map(and_, flags, self._filter.flags(piece)))
-        return flags
+        origins = self._conditions.origins(piece.block)
+        return rows_of(piece.block, piece.low, piece.high, origins) if any(origins) else array("B")
+
+
+def _with_any(run: Sequence[Piece], flags: array[int]) -> tuple[list[Piece], array[int]]:
+    """Return the pieces of which a row is wanted, with the flags of their rows."""
+    found: list[Piece] = []
+    kept = array("B")
+    begin = 0
+    for piece in run:
+        of_piece = flags[begin : begin + len(piece)]
+        begin += len(piece)
+        if 1 in of_piece:
+            found.append(piece)
+            kept.extend(of_piece)
+    return found, kept
 
 
 @attrs.define(slots=False)
@@ -296,6 +314,11 @@ class Rows:
         lengths = array("q")
         parts = [piece.all_properties(lengths) for piece in self.pieces]
         return shapes_of(Joined(parts, lengths), self.with_headers, walker, self.in_sections)
+
+    @property
+    def header_shapes(self) -> Shapes | None:
+        """The same where they are of all rows and have headers; None else, and where nothing asks for headers."""
+        return self.shapes if self.with_headers and self.encoding == AMQP091.name else None
 
     @cached_property
     def bodies(self) -> Bodies | None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -24,7 +25,7 @@ from leveret.pipeline.arrays import Groups, grouped, paired
 from leveret.pipeline.arrow import Array, array_of, repeated
 from leveret.pipeline.decode import NOTES, WALKERS, bodies_of, is_plain
 from leveret.pipeline.options import Options
-from leveret.pipeline.shapes import Joined, Shape, Walker, shapes_of
+from leveret.pipeline.shapes import Joined, Shape, Shapes, Walker, shapes_of
 from leveret.pipeline.shapes10 import APPLICATION_BEGIN
 from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
 from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
@@ -69,34 +70,52 @@ class RowFilter:
         self._headers = None if self._selector is None else headers_in(self._selector)
         self._known: dict[tuple[str, bytes], bool] = {}
 
-    def flags(self, piece: Piece) -> array[int]:
-        """Return 1 for each row that is wanted, and 0 for the others. Raises DamagedError."""
-        found = array("B", (1,)) * len(piece) if self._selector is None else self._selected(piece)
+    def flags(self, run: Sequence[Piece], shapes: Shapes | None = None) -> array[int]:
+        """Return 1 for each row of these pieces that is wanted, and 0 for the others. Raises DamagedError.
+
+        `shapes` are those of the rows, with their headers, if they are known.
+        """
+        found = (
+            array("B", (1,)) * sum(map(len, run)) if self._selector is None else self._selected(run, shapes)
+        )
         if self._least is not None or self._most is not None:
             least, most = self._least or 0, float("inf") if self._most is None else self._most
-            for at, octets in enumerate(lengths(piece)):
+            for at, octets in enumerate(chain.from_iterable(map(lengths, run))):
                 if not least <= octets <= most:
                     found[at] = 0
         return found
 
-    def _selected(self, piece: Piece) -> array[int]:
-        walker = self._walker(piece)
-        return self._one_by_one(piece) if walker is None else self._by_columns(piece, walker)
+    def _selected(self, run: Sequence[Piece], shapes: Shapes | None) -> array[int]:
+        walker = self._walker(run)
+        if walker is not None:
+            return self._by_columns(run, walker, shapes)
+        found = array("B")
+        for piece in run:
+            found.extend(self._one_by_one(piece))
+        return found
 
-    def _walker(self, piece: Piece) -> Walker | None:
+    def _walker(self, run: Sequence[Piece]) -> Walker | None:
         """Return what finds the shapes of the rows; None if few differ, or more than headers decides."""
-        names = {encoding.name for encoding in piece.encodings()}
-        is_dead = any(origin[NOTES] for origin in piece.block.origins)
-        if self._headers is None or piece.owners < COLUMNS_MIN or len(names) > 1 or is_dead:
+        owners, count = sum(piece.owners for piece in run), sum(map(len, run))
+        if self._headers is None or owners < max(COLUMNS_MIN, count // 2):
             return None
-        return WALKERS.get(names.pop())
+        names = {encoding.name for piece in run for encoding in piece.encodings()}
+        is_dead = any(origin[NOTES] for piece in run for origin in piece.block.origins)
+        return None if len(names) > 1 or is_dead else WALKERS.get(names.pop())
 
-    def _by_columns(self, piece: Piece, walker: Walker) -> array[int]:
-        lengths = array("q")
-        parts = [piece.all_properties(lengths)]
-        shapes = shapes_of(Joined(parts, lengths), True, walker)
-        encoding = piece.encodings()[0]
+    def _by_columns(self, run: Sequence[Piece], walker: Walker, shapes: Shapes | None) -> array[int]:
+        if shapes is None:
+            lengths = array("q")
+            parts = [piece.all_properties(lengths) for piece in run]
+            shapes = shapes_of(Joined(parts, lengths), True, walker)
+        encoding = run[0].encodings()[0]
         only = ONLY[encoding.name]
+        begins = list(accumulate(map(len, run), initial=0))
+
+        def found_at(row: int) -> tuple[Piece, int]:
+            """Return the piece of a row, and the row's number in the block."""
+            which = bisect_right(begins, row) - 1
+            return run[which], run[which].low + row - begins[which]
 
         def shaped(shape: Shape) -> Array:
             names = [name for name in self._headers or () if name in shape.octets]
@@ -105,7 +124,8 @@ class RowFilter:
                 both = paired(alike, grouped(shape.octets[name]()))
                 alike = Groups(both.which, [(*before, value) for before, value in both.distinct])
             (first,) = cast("list[int]", shape.rows.slice(0, 1).to_pylist())
-            raw = piece.properties(piece.low + first)
+            piece, at = found_at(first)
+            raw = piece.properties(at)
             outcomes = [
                 self._outcome(encoding, only(raw, cast(Entries, list(zip(names, values, strict=True)))))
                 for values in alike.distinct
@@ -115,10 +135,9 @@ class RowFilter:
             return array_of(outcomes, pa.bool_()).take(alike.which)
 
         def single(rows: Sequence[int]) -> Array:
-            origins = piece.block.origins
             found = [
-                self._look(encoding, origins[piece.which(at)], piece.properties(at))
-                for at in (piece.low + row for row in rows)
+                self._look(encoding, piece.block.origins[piece.which(at)], piece.properties(at))
+                for piece, at in map(found_at, rows)
             ]
             return array_of(found, pa.bool_())
 

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 )
 
 from leveret.message import Facts, Message  # noqa: E402
-from leveret.pipeline.decode import Decoder, pieces  # noqa: E402
+from leveret.pipeline.decode import Decoder, Rows, pieces  # noqa: E402
 from leveret.pipeline.errors import BadOption  # noqa: E402
 from leveret.pipeline.filters import Filters  # noqa: E402
 from leveret.pipeline.options import Use, read_options  # noqa: E402
@@ -159,7 +159,9 @@ def test_a_condition_on_offsets_makes_the_same_work_as_starting_offsets(
 ):
     decoded: list[int] = []
     made = Decoder._made
-    monkeypatch.setattr(Decoder, "_made", lambda self, run: decoded.append(len(run)) or made(self, run))
+    monkeypatch.setattr(
+        Decoder, "_made", lambda self, rows: decoded.append(len(rows.pieces)) or made(self, rows)
+    )
     monkeypatch.setattr(Filters, "origins", pytest.fail)  # nothing is looked at row by row
     broker.stream("orders").fill(2000, commit=100)
     given = {"minPartitions": tasks, "fetchBytes": "65536"}
@@ -263,12 +265,21 @@ def mixed_10(n: int) -> Message:
 
 @pytest.mark.parametrize("selector", SELECTORS)
 @pytest.mark.parametrize("made", [mixed, mixed_10])
-def test_a_selector_decides_on_columns_as_on_messages(made: Callable[[int], Message], selector: str):
+@pytest.mark.parametrize("size", [1000, 50])
+def test_a_selector_decides_on_columns_as_on_messages(
+    made: Callable[[int], Message], selector: str, size: int
+):
     sent = list(map(made, range(1000)))
-    (piece,) = pieces(block(0, *sent), 0, 1000)
+    octets = b"".join(block(first, *sent[first : first + size]) for first in range(0, 1000, size))
+    run = list(pieces(octets, 3, 998))
     chosen = RowFilter(read_options({"endpoints": "a", "subscribe": "o", "selector": selector}, Use.STREAM))
     condition = compile_selector(selector)
-    assert list(chosen.flags(piece)) == [condition.matches(each) for each in sent]
+    expected = [condition.matches(each) for each in sent[3:998]]
+    assert list(chosen.flags(run)) == expected
+    if made is mixed:
+        known = Rows(run, "orders", 0, {}, True).header_shapes
+        assert known is not None
+        assert list(chosen.flags(run, known)) == expected
 
 
 def test_values_that_are_equal_are_looked_at_once(monkeypatch: pytest.MonkeyPatch):
@@ -280,7 +291,9 @@ def test_values_that_are_equal_are_looked_at_once(monkeypatch: pytest.MonkeyPatc
     )
     for first in (0, 1000):
         (piece,) = pieces(block(first, *map(finnish, range(first, first + 1000))), first, first + 1000)
-        assert sum(chosen.flags(piece)) == 500
+        assert sum(chosen.flags([piece])) == 500
+    small = b"".join(block(first, *map(finnish, range(first, first + 50))) for first in range(0, 1000, 50))
+    assert sum(chosen.flags(list(pieces(small, 0, 1000)))) == 500
     assert len(looked) == 2
 
 
