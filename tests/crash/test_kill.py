@@ -13,7 +13,7 @@ from .rounds import PROGRAMS, Rounds, again
 pytestmark = pytest.mark.system
 
 ROUNDS = 15
-SOME_ROUNDS = 3
+SOME_ROUNDS = 5
 
 
 @pytest.mark.parametrize(
