@@ -87,13 +87,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def is_of(part: str, item: pytest.Item) -> bool:
-    """Return whether a test of a file that was not left out is of the part."""
+    """Return whether a test is of the part. Files that workers name to pytest have not been left out before."""
     is_plain, is_seldom = (item.get_closest_marker(name) is not None for name in ("plain_only", "seldom"))
+    is_source = str(item.path.relative_to(HERE)) in SOURCE
     if part == "source":
-        return str(item.path.relative_to(HERE)) in SOURCE or (is_plain and not is_seldom)
+        return is_source or (is_plain and not is_seldom)
+    if is_source:
+        return False
     if part == "cheap":
         return is_plain or not is_expensive(item.path)
-    return is_seldom == (part == "seldom")  # files of the other parts were left out
+    return is_seldom == (part == "seldom") and (
+        part == "seldom" or is_expensive(item.path) == (part == "slow")
+    )
 
 
 @cache

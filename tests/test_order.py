@@ -119,6 +119,13 @@ def test_each_test_is_of_a_part(name: str, marks: tuple[str, ...], parts: set[st
     assert parts_of(name, *marks) == parts
 
 
+@pytest.mark.parametrize("name", [*SOURCE, "core/test_clock.py", "crash/test_points.py"])
+def test_a_file_that_a_worker_names_is_of_no_other_part(name: str) -> None:
+    """pytest leaves out no file that it is told by name, as those beside the folders are."""
+    item = SimpleNamespace(path=HERE / name, get_closest_marker=lambda _: None)
+    assert {part for part in PARTS if is_of(part, item)} == parts_of(name)  # type: ignore[arg-type]
+
+
 def test_who_is_seldom_run_says_why() -> None:
     for name, mark in vars(seldom).items():
         if isinstance(mark, pytest.MarkDecorator):
