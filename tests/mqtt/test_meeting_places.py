@@ -272,6 +272,22 @@ def test_a_slow_client_without_room_for_a_portion_is_asked_no_more_until_it_has_
     assert [int(each) for each in found] == [*range(2500)]
 
 
+def test_a_client_that_leaves_between_two_portions_leaves_nothing_behind() -> None:
+    bench, reader, queue = bench_with_waiting(2500)
+    reader.outbox.limit = 10 << 20
+    reader.front.drained()
+    bench.settle()
+    assert queue.ready == 2500 - PORTION
+    reader.drop()
+    for _ in range(3):
+        bench.advance(PAUSE_S)
+    assert (queue.deleted, bench.broker.timers.next_at()) == (True, None)
+    again = Peer(bench, 4).connect("reader")
+    again.subscribe("t/+")
+    bench.peers[-2].publish("t/1", b"x")
+    assert again.payloads() == [b"x"]
+
+
 def bench_with_waiting(messages: int) -> tuple[ClientBench, Peer, Queue]:
     """Return a bench, a client that reads nothing, and its queue with so many messages of QoS 0 of as many topics."""
     bench = ClientBench("[protocols.mqtt]\nwaiting_max = 5000")

@@ -57,6 +57,27 @@ def test_a_message_of_qos_2_comes_to_its_end_with_a_session_that_has_left_the_gr
     assert bench.queue("mqtt-shared-group:a/#").unsettled == 0
 
 
+def test_a_message_of_qos_2_comes_to_its_end_after_a_restart_with_a_session_that_has_left() -> None:
+    bench = StoredBench()
+    first = Peer(bench).connect("first", session_expiry_interval=100)
+    second = Peer(bench).connect("second", session_expiry_interval=100)
+    first.subscribe(FILTER, qos=2)
+    first.acknowledges = False
+    Peer(bench).connect("me").publish("a", b"1", qos=2)
+    (sent,) = first.messages()
+    second.subscribe(FILTER, qos=2)
+    first.unsubscribe(FILTER)
+    after = bench.again()
+    other = Peer(after).connect("second", clean=False, session_expiry_interval=100)
+    again = Peer(after).connect("first", clean=False, session_expiry_interval=100)
+    again.acknowledges = False
+    (found,) = again.messages()
+    assert (found.payload, found.packet_id, found.qos, found.dup) == (b"1", sent.packet_id, 2, True)
+    again.acknowledge(found)
+    assert other.messages() == []
+    assert after.queue("mqtt-shared-group:a/#").unsettled == 0
+
+
 def test_a_message_of_qos_1_of_a_session_that_has_left_the_group_goes_to_another() -> None:
     bench = ClientBench()
     first, second = Peer(bench).connect("first", session_expiry_interval=100), Peer(bench).connect("second")

@@ -198,13 +198,11 @@ class Session:
                 queue.release(delivery)
             return False
         queue.bring((delivery,))
-        if (
-            group is None
-        ):  # with QoS 2 no other may have it (MQTT-4.8.2-5), and it comes to its end (MQTT-3.10.4-3)
+        if group is not None:
+            consumer = self._consumer_of(queue, group)
+        else:  # with QoS 2 no other may have it (MQTT-4.8.2-5), and it comes to its end (MQTT-3.10.4-3)
             left = Group(queue.name, is_shared=True)
             consumer = QueueConsumer(self, queue, left, False, self._window)
-        else:
-            consumer = self._consumer_of(queue, group)
         delivery.consumer = consumer
         delivery.given_at = self.broker.now
         try:
