@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import attrs
 
+from leveret.config import remembered
 from leveret.config.records import Record, RecordOf, key
 from leveret.config.tls import SYSTEM, PeerTlsSettings
-from leveret.config.types import Flag, OneOf, Problem, Whole
+from leveret.config.types import OneOf, Problem, Whole
 from leveret.config.urls import HttpUrl
 
 
@@ -55,19 +56,8 @@ class HttpAuthSettings(Record):
         5,
         reload=True,
     )
-    cache_s: int = key(
-        Whole(0, 86_400),
-        "Seconds that an answer is remembered; 0: it is not. Fewer where changes have to hold sooner, more to ask "
-        "less often.",
-        60,
-        reload=True,
-    )
-    cache_refusals: bool = key(
-        Flag(),
-        "Whether refusals are remembered, too. True where clients that are refused keep asking.",
-        False,
-        reload=True,
-    )
+    cache_s: int = remembered.cache_s()
+    cache_refusals: bool = remembered.cache_refusals()
 
     @property
     def asks_permissions(self) -> bool:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from leveret.config import remembered
 from leveret.config.records import Record, RecordOf, key
 from leveret.config.tls import SYSTEM, PeerTlsSettings
 from leveret.config.types import (
@@ -155,19 +156,8 @@ class LdapAuthSettings(Record):
         5,
         reload=True,
     )
-    cache_s: int = key(
-        Whole(0, 86_400),
-        "Seconds that an answer is remembered; 0: it is not. Fewer where changes have to hold sooner, more to ask "
-        "less often.",
-        60,
-        reload=True,
-    )
-    cache_refusals: bool = key(
-        Flag(),
-        "Whether refusals are remembered, too. True where clients that are refused keep asking.",
-        False,
-        reload=True,
-    )
+    cache_s: int = remembered.cache_s()
+    cache_refusals: bool = remembered.cache_refusals()
 
     @property
     def grants_permissions(self) -> bool:
