@@ -49,7 +49,7 @@ class IcebergTable:
         self.log = iceberg.IcebergLog(where, None, (), columns)
         if history_s is not None:
             with iceberg.found(where, None).transaction() as change:
-                change.set_properties({"history.expire.max-snapshot-age-ms": str(int(history_s * 1000))})
+                change.set_properties({iceberg.HISTORY: str(int(history_s * 1000))})
         self._where = where
         whole = pa.RecordBatch.from_arrays([pa.nulls(ROWS, field.type) for field in columns], schema=columns)
         (self._file,) = Layout(self.log.data, (), columns, is_whole=True, system=self.log.system).write(

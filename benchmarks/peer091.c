@@ -8,8 +8,9 @@
  * `load`: each publisher sends MESSAGES, has at most CONFIRMS of them unconfirmed, and writes KEY with a number for %d:
  * with TURNS that of the message modulo QUEUES, else its own. Consumer N reads from QUEUE with N modulo QUEUES for %d, with
  * PREFETCH, and acknowledges ACK-EVERY at a time, one by one if that is 1. With OWN, messages have ids, a time and headers
- * of their own, one of which tells the number, else they are alike. It prints the seconds from the first publish to the last delivery and confirm, and the median and
- * the 99th percentile of the time from a publish to its delivery, in microseconds. Exchange, queues and bindings exist.
+ * of their own, one of which tells the number, else they are alike. It prints the seconds from the first publish to the last
+ * delivery and confirm, and the median and the 99th percentile of the time from a publish to its delivery, in
+ * microseconds. Exchange, queues and bindings exist.
  *
  * `ask`: one client sends requests with direct reply-to, one at a time, and another answers them. It prints the median
  * and the 99th percentile of a round trip, in microseconds.
@@ -223,8 +224,8 @@ static int ascending(const void *one, const void *other) {
 
 static int load(char **given) {
     messages = atoi(*given++), publishers = atoi(*given++), consumers = atoi(*given++), queues = atoi(*given++);
-    turns = atoi(*given++), confirms = atoi(*given++), prefetch = atoi(*given++), ack_every = atoi(*given++), copies = atoi(*given++);
-    persistent = atoi(*given++), own = atoi(*given++);
+    turns = atoi(*given++), confirms = atoi(*given++), prefetch = atoi(*given++), ack_every = atoi(*given++);
+    copies = atoi(*given++), persistent = atoi(*given++), own = atoi(*given++);
     size_min = atoi(*given++), size_max = atoi(*given++);
     exchange = *given++, key_pattern = *given++, queue_pattern = *given++;
     if (size_max >= BODY_MAX || size_min > size_max || size_min < (int)sizeof(double)) fail("no such sizes");

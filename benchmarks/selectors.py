@@ -24,7 +24,6 @@ from benchmarks.tables import spread
 from leveret.pipeline.stream_scan import read_stream
 
 STREAM: Final = "selected"
-WINDOW: Final = 1000  # messages without a look at the confirms
 COUNTRIES: Final = ("FI", "SE", "NO", "DK", "IS")
 SELECTORS: Final = ("country = 'FI'", "n > 100")
 

@@ -317,7 +317,7 @@ class Rows:
 
     @property
     def header_shapes(self) -> Shapes | None:
-        """The same where they are of all rows and have headers; None else, and where nothing asks for headers."""
+        """The shapes, if all rows are of AMQP 0-9-1, and some column has headers; else None."""
         return self.shapes if self.with_headers and self.encoding == AMQP091.name else None
 
     @cached_property
