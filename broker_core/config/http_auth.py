@@ -8,11 +8,31 @@ from typing import ClassVar
 
 import attrs
 
-from leveret.config import remembered
 from leveret.config.records import Record, RecordOf, key
 from leveret.config.tls import SYSTEM, PeerTlsSettings
-from leveret.config.types import OneOf, Problem, Whole
+from leveret.config.types import Flag, OneOf, Problem, Whole
 from leveret.config.urls import HttpUrl
+
+
+def remembered_s() -> int:
+    """Return the setting of a section about a server: how long its answers are remembered, in seconds."""
+    return key(
+        Whole(0, 86_400),
+        "Seconds that an answer is remembered; 0: it is not. Fewer where changes have to hold sooner, more to ask "
+        "less often.",
+        60,
+        reload=True,
+    )
+
+
+def remembered_refusals() -> bool:
+    """Return the setting of such a section: whether refusals are remembered, too."""
+    return key(
+        Flag(),
+        "Whether refusals are remembered, too. True where clients that are refused keep asking.",
+        False,
+        reload=True,
+    )
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -56,8 +76,8 @@ class HttpAuthSettings(Record):
         5,
         reload=True,
     )
-    cache_s: int = remembered.cache_s()
-    cache_refusals: bool = remembered.cache_refusals()
+    cache_s: int = remembered_s()
+    cache_refusals: bool = remembered_refusals()
 
     @property
     def asks_permissions(self) -> bool:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from leveret.config import remembered
+from leveret.config.http_auth import remembered_refusals, remembered_s
 from leveret.config.records import Record, RecordOf, key
 from leveret.config.tls import SYSTEM, PeerTlsSettings
 from leveret.config.types import (
@@ -156,8 +156,8 @@ class LdapAuthSettings(Record):
         5,
         reload=True,
     )
-    cache_s: int = remembered.cache_s()
-    cache_refusals: bool = remembered.cache_refusals()
+    cache_s: int = remembered_s()
+    cache_refusals: bool = remembered_refusals()
 
     @property
     def grants_permissions(self) -> bool:
