@@ -24,6 +24,7 @@ from leveret.arguments.row import Row
 from leveret.clock import Clock
 from leveret.config.compat import Compat
 from leveret.config.file_objects import FileObjects
+from leveret.config.global_parameters import Parameters
 from leveret.delivery import UNLIMITED
 from leveret.durability import LITTLE_OCTETS
 from leveret.errors import NotFound, PreconditionFailed
@@ -42,7 +43,6 @@ from leveret.exchanges.routing import (
     walk,
 )
 from leveret.exchanges.standard import STANDARD
-from leveret.global_parameters import Parameters
 from leveret.guests import G, Guests
 from leveret.limits import NodeLimits, QueueType, VirtualHostLimits
 from leveret.message import Encoding, Message
@@ -86,6 +86,9 @@ class Outcome(Enum):
     UNROUTABLE = "unroutable"  # no queue matched
     REFUSED = "refused"  # at least one matching queue was full
     UNDELIVERABLE = "undeliverable"  # immediate, and no queue could deliver it at once
+
+
+UNDELIVERABLE: Final = Outcome.UNDELIVERABLE
 
 
 TAKEN: Final = Outcome.TAKEN
@@ -480,7 +483,7 @@ class Broker(Settling):
         found = walk(exchange, message, wanted=lambda queue: queue.can_deliver_now(message))
         outcome = self._outcome(exchange, found, give_once(exchange, identity, found, message))
         is_undelivered = outcome is UNROUTABLE and not walk(exchange, message).unroutable
-        return Outcome.UNDELIVERABLE if is_undelivered else outcome
+        return UNDELIVERABLE if is_undelivered else outcome
 
     def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
         """Put a message straight into queues, unless the selector of a binding keeps it from there.

@@ -15,6 +15,7 @@ from typing import Protocol as TypingProtocol
 
 import attrs
 
+from leveret.intake import FrontEndIntake, Intake
 from leveret.security.remote_permissions import HeldInputs
 
 if TYPE_CHECKING:
@@ -115,6 +116,10 @@ class FrontEnd(ABC):
     @abstractmethod
     def receive(self, data: bytes, now: float) -> None:
         """Handle bytes from the peer, split in any way. `now` is monotonic seconds."""
+
+    def intake(self) -> Intake:
+        """Return what the node feeds and asks at each read. Called once, before any input."""
+        return FrontEndIntake(self)
 
     @abstractmethod
     def lost(self) -> None:

@@ -58,6 +58,9 @@ class LooksAt(Enum):
     MESSAGE = "message"  # anything else: headers, body, chance, time
 
 
+LOOKS_AT_HEADERS: Final = LooksAt.HEADERS
+
+
 class Selected(Destination):
     """The end of a binding with a selector, as its exchange's type sees it. Routing replaces it by the real end."""
 
@@ -510,7 +513,7 @@ def looks_at_headers(type_class: type[ExchangeType]) -> bool:
 
     Such a class may look at more than the one that it is derived from, and its author may know nothing of this.
     """
-    if type_class.looks_at is not LooksAt.HEADERS:
+    if type_class.looks_at is not LOOKS_AT_HEADERS:
         return False
     derived = type_class.__mro__
     return _at(derived, "looks_at") <= _at(derived, "route")

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from leveret.queues.lane import Lane
     from leveret.queues.laned_queue import LanedQueue
 
+DROP_HEAD: Final = Overflow.DROP_HEAD
+REJECT_PUBLISH_DLX: Final = Overflow.REJECT_PUBLISH_DLX
+SELF_DESTRUCT: Final = Overflow.SELF_DESTRUCT
+
 NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT, *FLOWING)  # queues that take every message
 
 
@@ -30,7 +34,7 @@ def refuses(queue: LanedQueue, message: Message) -> bool:
         return True
     if queue.deduplication is not None and not queue.deduplication.admits(message):
         return True
-    if limits.overflow is Overflow.DROP_HEAD:
+    if limits.overflow is DROP_HEAD:
         return (
             limits.keeps_persistent and not message.facts.durable and _is_full_of_persistent(queue, message)
         )
@@ -43,7 +47,7 @@ def refuses(queue: LanedQueue, message: Message) -> bool:
         queue.dead_letters.dispatch()  # what died in this batch need not be in the way
     if not queue.lacks_room_for(message):
         return False
-    if limits.overflow is Overflow.REJECT_PUBLISH_DLX:
+    if limits.overflow is REJECT_PUBLISH_DLX:
         queue.settling.dead_letter(queue, message, MAXLEN)
     return True
 
@@ -77,9 +81,9 @@ def turned_away(queue: LanedQueue, message: Message) -> bool:
         return True
     if queue.deduplication is not None and repeats(queue, message):
         return True
-    if queue.limits.overflow is Overflow.DROP_HEAD:  # it was dropped, as another would have been
+    if queue.limits.overflow is DROP_HEAD:  # it was dropped, as another would have been
         return True
-    if queue.limits.overflow is Overflow.SELF_DESTRUCT:
+    if queue.limits.overflow is SELF_DESTRUCT:
         queue.begin_auto_deletion().destroy()
         return True
     queue.count_refused()

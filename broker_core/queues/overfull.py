@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from leveret.clock import Timer
     from leveret.queues.laned_queue import LanedQueue
 
+PRODUCER_FLOW_CONTROL: Final = Overflow.PRODUCER_FLOW_CONTROL
+FLOW_TO_DISK: Final = Overflow.FLOW_TO_DISK
+
 SOON_S: Final = 0.05  # from the first message over the limit to the writing of what is over it
 FLOWING: Final = (Overflow.FLOW_TO_DISK, Overflow.PRODUCER_FLOW_CONTROL)
 
@@ -39,9 +42,9 @@ class Overfull(Overlong):
     def look(self) -> None:
         """Called when the queue's length or its limits have changed."""
         queue = self._queue
-        if self.clients and not (queue.limits.overflow is Overflow.PRODUCER_FLOW_CONTROL and is_long(queue)):
+        if self.clients and not (queue.limits.overflow is PRODUCER_FLOW_CONTROL and is_long(queue)):
             self.release()
-        if queue.limits.overflow is Overflow.FLOW_TO_DISK and self._timer is None and lacks_disk(queue):
+        if queue.limits.overflow is FLOW_TO_DISK and self._timer is None and lacks_disk(queue):
             if queue.settling.journal is not None:
                 self._timer = queue.settling.later(SOON_S, self._put_away)
 
@@ -60,7 +63,7 @@ class Overfull(Overlong):
         """Put what is over the limit on disk only, a portion at a time; what is not written yet follows later."""
         self._timer = None
         queue, settling = self._queue, self._queue.settling
-        if queue.limits.overflow is not Overflow.FLOW_TO_DISK:
+        if queue.limits.overflow is not FLOW_TO_DISK:
             return
         keep, before, gone = kept_of(queue), in_memory(queue), True
         while gone and lacks_disk(queue) and before - in_memory(queue) < PORTION:
@@ -77,7 +80,7 @@ def look_at(queue: LanedQueue) -> None:
         queue.overfull = Overfull(queue)
     if queue.overfull is None:
         return
-    if queue.limits.overflow is Overflow.PRODUCER_FLOW_CONTROL and queue.over_limit():
+    if queue.limits.overflow is PRODUCER_FLOW_CONTROL and queue.over_limit():
         queue.settling.overfull[queue.overfull] = None
     queue.overfull.look()
 

@@ -9,7 +9,7 @@ has answered everything: until then no consumer is served.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leveret.limits import QueueType
 from leveret.queues.round_robin import step_out
@@ -17,6 +17,8 @@ from leveret.queues.round_robin import step_out
 if TYPE_CHECKING:
     from leveret.delivery import Consumer
     from leveret.queues.work_queue import WorkQueue
+
+QUORUM: Final = QueueType.QUORUM
 
 
 class SingleActiveConsumer:
@@ -49,7 +51,7 @@ class SingleActiveConsumer:
         queue = self._queue
         if active.late_at:
             return True
-        takes_over = queue.type is QueueType.QUORUM and queue.virtual_host.compat.single_active_takeover
+        takes_over = queue.type is QUORUM and queue.virtual_host.compat.single_active_takeover
         return takes_over and consumer.priority > active.priority
 
     def left(self, consumer: Consumer) -> None:

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from leveret.exchanges.duplicates import Duplicates
     from leveret.message import Message
 
+DROP_HEAD: Final = Overflow.DROP_HEAD
+
 
 NO_RINGS: Final[list[RoundRobin]] = []
 
@@ -99,7 +101,7 @@ class WorkQueue(LanedQueue):
         self.watched = limits.max_length is not None or limits.max_bytes is not None or limits.no_local
         self.watched = self.watched or self.deduplication is not None
         self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
-        if self.watched and limits.overflow is Overflow.DROP_HEAD:
+        if self.watched and limits.overflow is DROP_HEAD:
             drop_over_limit(self)
         if self.overfull is not None:
             self.overfull.look()
@@ -148,7 +150,7 @@ class WorkQueue(LanedQueue):
                     break
                 ring.turn()
                 self.give(consumer, deliveries)
-        if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
+        if self.watched and self.limits.overflow is DROP_HEAD:
             drop_over_limit(self)  # among what arrived and what came back
         elif self.watched and self.limits.overflow in FLOWING:
             look_at(self)

@@ -1,6 +1,6 @@
 """Process the batches of input of a node: a front-end takes them, the broker settles, and outboxes are sent.
 
-    read ─> hear: front-end.receive ─> conclude: Broker.settle ─> flush every outbox with something in it
+    read ─> hear: Intake.receive ─> conclude: Broker.settle ─> flush every outbox with something in it
 
 Nothing here waits, and it is compiled, as it is done for each message of a client that writes one at a time.
 """
@@ -68,20 +68,20 @@ class Batches:
         """
         line: SocketIO = transport
         if line.halted:
-            return self.hear(transport, b"")
-        data = line.read()
+            return Batches.hear(self, transport, b"")
+        data = SocketIO.read(line)
         if not data:
             return self.broker.now
-        now = self.hear(transport, data)
+        now = Batches.hear(self, transport, data)
         if len(data) >= READ_SIZE_MIN:
-            line.processed(len(data))
+            SocketIO.processed(line, len(data))
         return now
 
     def hear(self, transport: Transport, data: bytes) -> float:
         """Process bytes from one peer; `conclude` follows, perhaps after others. Returns when it began (monotonic)."""
         line: SocketIO = transport
-        broker, feeds, front = self.broker, self.feeds, line.front
-        assert front is not None
+        broker, feeds, intake = self.broker, self.feeds, line.intake
+        assert intake is not None
         now = broker.tick()
         if feeds is not None:
             feeds.begins()
@@ -90,12 +90,14 @@ class Batches:
         held = broker.held_input
         try:
             if held is None:
-                front.receive(data, now)
+                intake.receive(data, now)
             else:
+                front = line.front
+                assert front is not None
                 held.receive(front, data, now)
         except MISTAKES:
             line.end_by_mistake()
-        line.watch_deadline()
+        SocketIO.watch_deadline(line)
         if feeds is not None:
             feeds.ends(transport)
         self.unchecked += len(data)
@@ -110,9 +112,9 @@ class Batches:
         if feeds is not None and feeds.fed:
             feeds.conclude(self.settle_only)
         else:
-            self.settle_only()
+            Batches.settle_only(self)
         self.fed = None
-        self._flush()
+        Batches._flush(self)
         if self.unchecked >= self.unchecked_max:
             self.unchecked = 0
             self.unchecked_max = self.portion()
@@ -160,11 +162,10 @@ class Batches:
                 transport = self.transports.get(outbox)
                 if transport is not None:
                     line: SocketIO = transport
-                    line.flush()
+                    SocketIO.flush(line)
         if self.broker.touched and not self.suspended:  # for an outbox with room; others come first
             self.wake()
 
-    @property
     def has_work_left(self) -> bool:
-        """True if a task of the node's has something to do now."""
+        """Return whether a task of the node's has something to do now."""
         return self.sending > 0 or bool(self.broker.touched)

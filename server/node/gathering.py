@@ -50,6 +50,14 @@ class Phase(Enum):
     RESTING = "resting"
 
 
+PHASE_RESTING: Final = Phase.RESTING
+PHASE_TRYING: Final = Phase.TRYING
+PHASE_GATHERING: Final = Phase.GATHERING
+PHASE_TRYING_AWAKE: Final = Phase.TRYING_AWAKE
+PHASE_AWAKE: Final = Phase.AWAKE
+PHASE_LOOKING: Final = Phase.LOOKING
+
+
 class Gathering:
     """Tells before each round whether to pause or to stay awake, and learns from what each round has brought."""
 
@@ -69,7 +77,7 @@ class Gathering:
     def __init__(self, wakes: bool = False) -> None:
         """`wakes`: staying awake is possible, because clients have another processor."""
         self._wakes = wakes
-        self.phase = Phase.RESTING
+        self.phase = PHASE_RESTING
         self._rest = REST_MIN
         self._rounds = 0  # of this phase
         self._octets = 0  # read in these
@@ -82,17 +90,17 @@ class Gathering:
     @property
     def pauses(self) -> bool:
         """Return whether to pause before the next round."""
-        return self.phase is Phase.TRYING or self.phase is Phase.GATHERING
+        return self.phase is PHASE_TRYING or self.phase is PHASE_GATHERING
 
     @property
     def is_awake(self) -> bool:
         """Return whether to ask for input again and again, for `SPIN_S` at most, instead of sleeping."""
-        return self.phase is Phase.TRYING_AWAKE or self.phase is Phase.AWAKE
+        return self.phase is PHASE_TRYING_AWAKE or self.phase is PHASE_AWAKE
 
     @property
     def measures(self) -> bool:
         """Return whether it has to be told how long the next round takes."""
-        return self.phase is Phase.LOOKING
+        return self.phase is PHASE_LOOKING
 
     def heard(self, octets: int, now: float, took_s: float = 0.0) -> None:
         """Note what a round has brought, at its end in monotonic seconds, and how long it took."""
@@ -100,27 +108,27 @@ class Gathering:
         self._octets += octets
         self._vain = 0 if octets else self._vain + 1
         self._busy_s += took_s
-        if self.phase is Phase.LOOKING:
+        if self.phase is PHASE_LOOKING:
             self._look(now)
-        elif self.phase is Phase.TRYING:
+        elif self.phase is PHASE_TRYING:
             self._try(now)
-        elif self.phase is Phase.TRYING_AWAKE:
+        elif self.phase is PHASE_TRYING_AWAKE:
             self._try_awake(now)
-        elif self.phase is Phase.AWAKE:
+        elif self.phase is PHASE_AWAKE:
             self._stay_awake(now)
-        elif self._rounds >= (self._rest if self.phase is Phase.RESTING else GATHERING):
-            self._begin(Phase.LOOKING, now)
+        elif self._rounds >= (self._rest if self.phase is PHASE_RESTING else GATHERING):
+            self._begin(PHASE_LOOKING, now)
 
     def _look(self, now: float) -> None:
         if self._rounds < SAMPLE:
             return
         self._plain_octets, self._plain_s = self._octets, now - self._since
         if not 0 < self._octets < LARGE * SAMPLE:
-            self._begin(Phase.RESTING, now)
+            self._begin(PHASE_RESTING, now)
         elif self._busy_s >= BUSY * self._plain_s:
-            self._begin(Phase.TRYING, now)
+            self._begin(PHASE_TRYING, now)
         else:
-            self._begin(Phase.TRYING_AWAKE if self._is_quick() else Phase.RESTING, now)
+            self._begin(PHASE_TRYING_AWAKE if self._is_quick() else PHASE_RESTING, now)
 
     def _try(self, now: float) -> None:
         wanted = GROWTH * self._plain_octets / SAMPLE * self._rounds
@@ -128,7 +136,7 @@ class Gathering:
             self._give_up(now)
         elif self._rounds >= SAMPLE:
             if self._octets >= wanted and self._is_as_fast(SLOWDOWN, now):
-                self._keep(Phase.GATHERING, now)
+                self._keep(PHASE_GATHERING, now)
             else:
                 self._give_up(now)
 
@@ -137,18 +145,18 @@ class Gathering:
             return
         is_slow = self._plain_s >= SAMPLE * SLOW_S
         if self._is_as_fast(SLOW_SPEEDUP if is_slow else SPEEDUP, now):
-            self._keep(Phase.AWAKE, now)
+            self._keep(PHASE_AWAKE, now)
         else:
             self._rest_longer(now)
 
     def _stay_awake(self, now: float) -> None:
         if self._rounds >= GATHERING or self._vain >= VAIN:
-            self._begin(Phase.LOOKING, now)
+            self._begin(PHASE_LOOKING, now)
         elif self._rounds % SAMPLE == 0:
             if self._is_as_fast(STILL, now):
                 self._octets, self._since = 0, now
             else:
-                self._begin(Phase.LOOKING, now)
+                self._begin(PHASE_LOOKING, now)
 
     def _is_as_fast(self, share: float, now: float) -> bool:
         """Return whether this sample has so large a share of the bytes in a second of the one before it.
@@ -168,13 +176,13 @@ class Gathering:
     def _give_up(self, now: float) -> None:
         """Go on after a pause was of no use."""
         if self._is_quick():
-            self._begin(Phase.TRYING_AWAKE, now)
+            self._begin(PHASE_TRYING_AWAKE, now)
         else:
             self._rest_longer(now)
 
     def _rest_longer(self, now: float) -> None:
         self._rest = min(2 * self._rest, REST_MAX)
-        self._begin(Phase.RESTING, now)
+        self._begin(PHASE_RESTING, now)
 
     def _begin(self, phase: Phase, now: float) -> None:
         self.phase = phase

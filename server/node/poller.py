@@ -15,6 +15,10 @@ more than one read took, or because its front-end has halted, as its turn was ov
 What the store's threads report is heard at the end of a round, too, and not by way of trio: a client that waits for a
 confirm of each message would wait for two polls and a dozen system calls more.
 
+Methods of a node and of a connection are called by their classes (`Batches.read(node, ...)`): both objects are of
+classes that are not compiled, so that a call by the object would look for each method in Python. No subclass has a
+method of its own in the place of one that is called so.
+
 Only the plain next read is done here. For anything else (closing, an alarm, a peer that does not read, work that waits
 for a thread) the connection is dismissed, and its own task, which waits in `attend`, continues.
 """
@@ -29,14 +33,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from leveret.server.node.batches import Batches
 from leveret.server.node.gathering import PAUSE_S, SPIN_S, Gathering
+from leveret.server.node.socket_io import SocketIO
 
 if TYPE_CHECKING:
     import trio
 
-    from leveret.server.node.batches import Batches
     from leveret.server.node.readers import Poll
-    from leveret.server.node.socket_io import SocketIO
     from leveret.server.node.transport import Transport
 
 READABLE: Final = select.POLLIN  # the same number for epoll(7)
@@ -152,7 +156,7 @@ class Poller:
             not node.owns_loop
             or self._talkers
             or len(self._attending) != len(node.transports)
-            or node.has_work_left
+            or Batches.has_work_left(node)
         ):
             return False
         now = node.broker.tick()
@@ -189,7 +193,7 @@ class Poller:
             if line.says_much or line.halted:
                 talkers[number] = None
                 continue
-            now = node.read(transport)
+            now = Batches.read(node, transport)
             heard.append(transport)
             if len(heard) == 1:
                 began = now
@@ -213,7 +217,7 @@ class Poller:
             number = next(iter(talkers))
             del talkers[number]
             transport = self._attending[number][0]
-            node.read(transport)
+            Batches.read(node, transport)
             self._conclude([transport])
             if node.broker.tick() - began > TOGETHER_S:
                 break
@@ -221,10 +225,10 @@ class Poller:
     def _conclude(self, heard: list[Transport]) -> None:
         """Settle what the input has caused, and dismiss the connections that cannot be read from next."""
         node = self._node
-        node.conclude(len(heard) == 1)
+        Batches.conclude(node, len(heard) == 1)
         for transport in heard:
             line: SocketIO = transport
-            if node.suspended or not line.goes_on():
+            if node.suspended or not SocketIO.goes_on(line):
                 self.dismiss(line.number)
             elif (line.halted or line.has_more) and line.number in self._attending:
                 self._talkers[line.number] = None  # unless it was hung up meanwhile

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.clock import Timer
     from leveret.front_end import FrontEnd
+    from leveret.intake import Intake
     from leveret.outbox import Outbox
 
 READ_SIZE_MIN: Final = 1024
@@ -54,6 +55,7 @@ class SocketIO:
         "front",
         "halted",
         "has_more",
+        "intake",
         "number",
         "octets_received",
         "outbox",
@@ -74,6 +76,7 @@ class SocketIO:
         """`read_size`: the bytes asked for in the first reads. `turn_s`: the limit for processing one read."""
         self.outbox = outbox
         self.front: FrontEnd | None = None
+        self.intake: Intake | None = None  # that of the front-end
         self.number = connected.fileno()  # the file descriptor
         self.octets_received = self.reads = self.writes = 0
         self.ahead = False  # it publishes faster than the disk can keep up, and is not read from for now
@@ -154,18 +157,18 @@ class SocketIO:
         if took_s > self._turn_s:
             self._read_size = max(READ_SIZE_MIN, int(size * self._turn_s / took_s))
         elif self._read_size < self._read_size_max and not self._is_stranger:
-            self._read_size = min(2 * self._read_size, self.read_max())
+            self._read_size = min(2 * self._read_size, SocketIO.read_max(self))
 
     def goes_on(self) -> bool:
         """Return whether the poller may read from this connection again, after its input has been processed."""
-        front = self.front
-        if front is None or self._ended or front.closed:
+        front, intake = self.front, self.intake
+        if front is None or intake is None or self._ended or intake.is_closed():
             self.lose()
             return False
         if front.throttled:
             self._read_size = min(self._read_size, front.read_max)
             return False
-        self.halted = front.halted
+        self.halted = intake.is_halted()
         return not (self.ahead or front.blocked or front.waits or self.outbox.full)
 
     def read_max(self) -> int:
@@ -180,7 +183,7 @@ class SocketIO:
     def watch_deadline(self) -> None:
         """Keep a timer for the front-end's deadline. A deadline that moved to later is noticed when the timer fires."""
         try:
-            deadline = None if self.front is None else self.front.due_at()
+            deadline = None if self.intake is None else self.intake.due_at()
         except MISTAKES:
             self.end_by_mistake()
             return
@@ -203,7 +206,7 @@ class SocketIO:
             self._backlog.add(joined(pieces, self._socket))
             self.send_backlog()
         elif pieces:
-            self._send_at_once(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            SocketIO._send_at_once(self, pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _send_at_once(self, octets: bytes) -> None:
         """Send with nothing queued before; usually the system accepts everything. The rest becomes the backlog."""

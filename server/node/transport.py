@@ -115,6 +115,7 @@ class Transport(SocketIO, Connected):
             if protocol.prepare is not None:
                 await self.node.prepare(protocol.prepare)
             self.front = front_end(self, protocol)
+            self.intake = self.front.intake()
             self.front.on_wake, self.front.on_resume = self._woken, self._go_on
         while data or (self.front is not None and self.front.halted):
             if self.node.term is not None and self.node.has_lapsed():
@@ -424,7 +425,7 @@ class Transport(SocketIO, Connected):
     def lose(self) -> None:
         if self.front is not None:
             self.node.broker.timers.cancel(self._timer)
-            front, self.front = self.front, None
+            front, self.front, self.intake = self.front, None, None
             front.on_wake = None
             with self.mistakes_end_it():
                 self.node.lose(front)

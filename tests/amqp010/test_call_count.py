@@ -84,7 +84,7 @@ class Line:
 
     def _take_in(self, peer: Peer, octets: bytes) -> None:
         broker = self.bench.broker
-        peer.front.receive(octets, broker.tick())
+        peer.intake.receive(octets, broker.tick())
         broker.settle()
 
     def cost(self) -> Counter[str]:

@@ -380,7 +380,7 @@ def test_others_have_their_turn_when_it_is_enough() -> None:
     machine.receive(b"")
     assert machine.told == ["s: message.transfer None", "s: settle"]
     assert not machine.wire.halted
-    assert machine.wire.transfers == 2
+    assert machine.wire.published == 2
 
 
 def test_who_does_not_read_is_not_heard() -> None:

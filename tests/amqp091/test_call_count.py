@@ -83,7 +83,7 @@ class Line:
 
     def _settle(self, peer: Peer, octets: bytes) -> None:
         broker = self.bench.broker
-        peer.front.receive(octets, broker.tick())
+        peer.intake.receive(octets, broker.tick())
         broker.settle()
         while self.store is not None and (self.store.given or self.said):
             if self.store.given:

@@ -26,6 +26,7 @@ class JoinedPeer:
         limits = bench.config.limits
         self.outbox = Outbox(bench.ready, limits.outbox_size_max, bench.config.message_size_max)
         self.front = self.adapter(bench.broker, bench.config, self.outbox, address, bench.broker.tick())
+        self.intake = self.front.intake()
         self._buffer = b""  # what came of a frame that is not whole
         self._unread: list[bytes] = []  # sent while the broker did not read from us
         bench.peers.append(self)
@@ -34,7 +35,7 @@ class JoinedPeer:
         if self.front.blocked:
             self._unread.append(data)
             return
-        self.front.receive(data, self.bench.broker.tick())
+        self.intake.receive(data, self.bench.broker.tick())
         if settle:
             self.bench.settle()
         if self.front.halted and not self.outbox.full:

@@ -26,7 +26,7 @@ class Line:
         self._last = 0
 
     def say(self, peer: Peer, octets: bytes) -> None:
-        peer.front.receive(octets, self.bench.broker.tick())
+        peer.intake.receive(octets, self.bench.broker.tick())
         self.bench.broker.settle()
 
     def carry(self) -> None:

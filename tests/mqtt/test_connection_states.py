@@ -29,6 +29,7 @@ from leveret.protocols.mqtt.codec.reader import PublishRun, Reader
 from leveret.protocols.mqtt.machine.connection import Connection
 from leveret.protocols.mqtt.machine.contract import Accepted, Answer, Challenge, Handler, Renewed, Terms
 from leveret.protocols.mqtt.machine.flights import RELEASED, SENT, Fate, Flights
+from leveret.protocols.mqtt.machine.traffic import Traffic
 from leveret.protocols.shared.machine.contract import Wait, Writer
 from leveret.protocols.shared.machine.states import State
 
@@ -62,7 +63,7 @@ class Out(Writer):
         return sum(map(len, self.pieces))
 
 
-class Served(Handler):
+class Served(Handler, Traffic):
     """Notes what is called, and answers as it is told."""
 
     def __init__(self) -> None:
@@ -88,6 +89,9 @@ class Served(Handler):
 
     def on_open(self) -> None:
         self.calls.append("open")
+
+    def traffic(self) -> Traffic:
+        return self
 
     def on_publish(self, run: PublishRun) -> int:
         taken = min(self.turn, len(run.topics))

@@ -54,7 +54,7 @@ class Adapter010(ServedConnection, Handler):
         self._asked = ""  # the mechanism whose first response the client was asked for
         self.client_properties: Table = {}
         self._has_complained = False  # in the log, about a refused session
-        self.wire = Connection(self, self._tuning(), ServingWriter(outbox, broker, self), now)
+        self.begin(Connection(self, self._tuning(), ServingWriter(outbox, broker, self), now))
 
     def _tuning(self) -> Tuning:
         settings, limits = self.config.protocols.amqp010, self.config.limits
@@ -69,17 +69,6 @@ class Adapter010(ServedConnection, Handler):
         )
 
     # The node's side.
-
-    def receive(self, data: bytes, now: float) -> None:
-        heard_before = self.wire.transfers
-        self.wire.receive(data, now)
-        self.wire.flush()
-        if self._entered and self.client.meter is not None:
-            self.count(self.client.meter, self.wire.transfers - heard_before)
-        if self.broker.overfull and self._entered:
-            self.wait_for_queues()
-        if self.wire.transfers != heard_before and self._entered and self.broker.alarms.reason:
-            self.hold_back()  # a connection that has left is read to its end
 
     def facts(self) -> ConnectionFacts | None:
         return facts.connection_facts(self) if self._entered else None

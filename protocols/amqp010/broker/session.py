@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp010.codec.sequences import Id
     from leveret.protocols.amqp010.machine.session import Session
 
+READ: Final = Permission.READ
+
 LAST_ID: Final = 0xFFFF_FFFF
 LOOKS: Final = 8  # at bindings, messages, ... that take as long as the copy of a message
 COMMAND: Final = 10  # copies that take as long as a command
@@ -130,7 +132,7 @@ class ServedSession(SessionOwner, Publisher):
             return True
         access, host = client.broker.access, self.client.host.name
         queues = (subscription.queue.name for subscription in self.subscriptions.values())
-        return all(access.allowed(client.user, host, Permission.READ, name) for name in queues)
+        return all(access.allowed(client.user, host, READ, name) for name in queues)
 
     def came_in_by(self, client: Client) -> None:
         """Move the session to a new connection, whose user has the same name but may have other rights by now."""

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp010.codec.sequences import Id
     from leveret.selectors.parser import Selector
 
+STREAM: Final = QueueType.STREAM
+
 log: Final = logging.getLogger("leveret.amqp010")
 
 INFINITE: Final = 0xFFFF_FFFF  # credit without a limit, on the wire
@@ -103,7 +105,7 @@ class Subscription(Consumer, Publisher):
         self.mode = c.FLOW_MODE_WINDOW
         self._command = c.MessageTransfer(self.destination, accept_mode, acquire_mode).encode()
         self._settles = settled  # transfers need no accept
-        self._shown = browses and queue.type is not QueueType.STREAM  # shown messages may still be acquired
+        self._shown = browses and queue.type is not STREAM  # shown messages may still be acquired
         self._octets = 0  # credit in bytes
         self._used = 0  # bytes of the credit that are used
         self._grant = Grant(self)
@@ -255,7 +257,7 @@ class Subscription(Consumer, Publisher):
     def _hold_back(self, deliveries: list[Delivery]) -> None:
         self._blocked = True
         self._held_back += deliveries
-        if not self.browses and self.queue.type is not QueueType.STREAM:
+        if not self.browses and self.queue.type is not STREAM:
             self._act_soon()
 
     def _act_soon(self) -> None:
@@ -276,7 +278,7 @@ class Subscription(Consumer, Publisher):
     @property
     def _keeps(self) -> bool:
         """True if held-back messages wait here, because they are behind this reader's place in the queue."""
-        return self.browses or self.queue.type is QueueType.STREAM
+        return self.browses or self.queue.type is STREAM
 
     def _give_back(self) -> bool:
         """Release the held-back deliveries and return whether there were any."""

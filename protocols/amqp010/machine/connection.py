@@ -35,8 +35,21 @@ from leveret.protocols.amqp010.machine.greeting import HEADER, recognise
 from leveret.protocols.amqp010.machine.reader import Reader
 from leveret.protocols.amqp010.machine.session import Session, transfer_begun
 from leveret.protocols.shared.machine.contract import SIZE_SETTING, Wait, Writer
-from leveret.protocols.shared.machine.states import ENDING, State
+from leveret.protocols.shared.machine.states import (
+    AWAITING_HEADER,
+    CHECKING,
+    CLOSED,
+    CLOSING,
+    ENDING,
+    OPEN,
+    State,
+)
 from leveret.protocols.shared.machine.unfinished import STALLED_S
+
+STARTING: Final = State.STARTING
+TUNING: Final = State.TUNING
+SECURING: Final = State.SECURING
+OPENING: Final = State.OPENING
 
 __all__ = ["AmqpError", "Connection", "State"]
 
@@ -95,7 +108,6 @@ class Connection(Reader):
         "frame_max",
         "handler",
         "sessions",
-        "transfers",
         "tuning",
     )
 
@@ -103,11 +115,11 @@ class Connection(Reader):
 
     def __init__(self, handler: Handler, tuning: Tuning, outbox: Writer, now: float) -> None:
         super().__init__(tuning.body_size_max, outbox, now, tuning.handshake_timeout_s)
+        self.gathers = True
         self.handler = handler
         self.tuning = tuning
         self.frame_max = tuning.frame_max  # of sent frames, as agreed
         self.sessions: dict[int, Session] = {}  # by channel
-        self.transfers = 0  # received, ever
         self._heard: dict[int, None] = {}  # channels with input whose sessions have not been settled since
 
     def _check(self) -> None:
@@ -116,7 +128,7 @@ class Connection(Reader):
             self._proceed(self.handler.on_checked())
         except AmqpError as error:
             self.fail(error)
-        if self.state is not State.CHECKING:
+        if self.state is not CHECKING:
             self._take(b"")
 
     def flush(self) -> None:
@@ -140,7 +152,7 @@ class Connection(Reader):
             self._drop(f"the peer speaks {self.peer_spoke}")
             return False
         self.peer_spoke = "AMQP 0-10"
-        self.state = State.STARTING
+        self.state = STARTING
         tuning = self.tuning
         self._say(c.ConnectionStart(dict(tuning.server_properties), list(tuning.mechanisms), ["en_US"]))
         return True
@@ -149,7 +161,7 @@ class Connection(Reader):
         try:
             if control.CLASS_CODE == CLASS_CONNECTION:
                 self._on_connection_control(channel, control)
-            elif self.state is State.OPEN:
+            elif self.state is OPEN:
                 self._on_session_control(channel, control)
             else:
                 self._too_early(control.NAME)
@@ -166,7 +178,7 @@ class Connection(Reader):
         self._heard[channel] = None
         session.on_command(command, sync, header, body)
         if type(command) is c.MessageTransfer:
-            self.transfers += 1
+            self.published += 1
         if self.handler.is_enough():
             self.halted = True
 
@@ -178,7 +190,7 @@ class Connection(Reader):
             return 0
         self._heard[channel] = None
         taken = session.on_run(transfer, headers, bodies)
-        self.transfers += taken
+        self.published += taken
         if self.handler.is_enough():
             self.halted = True
         return taken
@@ -223,10 +235,10 @@ class Connection(Reader):
     def _on_framing_error(self, why: str) -> None:
         """Close at once: as it is unknown where the next frame begins, no close-ok can be awaited."""
         self.fail(AmqpError(c.CLOSE_CODE_FRAMING_ERROR, why))
-        self.state = State.CLOSED
+        self.state = CLOSED
 
     def _without_session(self, what: str) -> None:
-        if self.state is not State.OPEN:
+        if self.state is not OPEN:
             try:
                 self._too_early(what)
             except AmqpError as error:
@@ -261,14 +273,14 @@ class Connection(Reader):
     def _proceed(self, challenge: bytes | Wait | None) -> None:
         """Send the next challenge or, if there is none, the limits."""
         if isinstance(challenge, Wait):
-            self.state = State.CHECKING
+            self.state = CHECKING
             self.halted = True  # what follows in this read is kept
             return
         if challenge is not None:
-            self.state = State.SECURING
+            self.state = SECURING
             self._say(c.ConnectionSecure(challenge))
             return
-        self.state = State.TUNING
+        self.state = TUNING
         tuning = self.tuning
         self._say(c.ConnectionTune(tuning.session_max, tuning.frame_max, 0, tuning.heartbeat_s))
 
@@ -281,13 +293,13 @@ class Connection(Reader):
             raise AmqpError(c.CLOSE_CODE_CONNECTION_FORCED, text)
         self.frame_max = min(frame_max, self.frame_max)
         self._agree(control.heartbeat or 0)
-        self.state = State.OPENING
+        self.state = OPENING
 
     def _open(self, control: Control) -> None:
         assert isinstance(control, c.ConnectionOpen)
         self.handler.on_open(control.virtual_host or "")
         self._opened()
-        self.state = State.OPEN
+        self.state = OPEN
         self._say(c.ConnectionOpenOk([]))
 
     def _beat(self, control: Control) -> None:
@@ -302,7 +314,7 @@ class Connection(Reader):
         self._say(c.ConnectionCloseOk())
 
     def _close_agreed(self, control: Control) -> None:
-        self.state = State.CLOSED
+        self.state = CLOSED
 
     # Sessions.
 
@@ -351,10 +363,10 @@ class Connection(Reader):
         """End the connection for this reason; do nothing if it is ending already."""
         if self.state in ENDING:
             return
-        if self.state is State.AWAITING_HEADER:  # the peer has not sent its header yet
+        if self.state is AWAITING_HEADER:  # the peer has not sent its header yet
             self._drop(error.text)
             return
-        self.state = State.CLOSING
+        self.state = CLOSING
         text = error.text.encode(errors="replace")[:TEXT_MAX].decode(errors="ignore")
         self._finish(error.text, self._framed(c.ConnectionClose(error.code, text)))
 

@@ -51,7 +51,7 @@ from leveret.protocols.amqp010.codec.frames import (
 from leveret.protocols.amqp010.machine.assembly import NAMES, WHICH, Assembly, FramingError
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Writer
-from leveret.protocols.shared.machine.states import State
+from leveret.protocols.shared.machine.states import AWAITING_HEADER
 
 GREETING_SIZE: Final = 8
 TRANSFER: Final = bytes((MessageTransfer.CLASS_CODE, MessageTransfer.CODE))
@@ -86,7 +86,7 @@ class Reader(ConnectionMachine):
     )
 
     def __init__(self, body_size_max: int, outbox: Writer, now: float, handshake_timeout_s: float) -> None:
-        super().__init__(State.AWAITING_HEADER, outbox, now, handshake_timeout_s)
+        super().__init__(AWAITING_HEADER, outbox, now, handshake_timeout_s)
         self._commands: dict[int, Assembly] = {}  # by place: channels that carry a session
         self._controls: dict[int, Assembly] = {}  # by channel: unfinished controls
         self._controls_size = 0

@@ -19,6 +19,9 @@ from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_exclusi
 if TYPE_CHECKING:
     from leveret.protocols.amqp091.broker.channel import Channel
 
+CLOSE_CHANNEL: Final = TimeoutResponse.CLOSE_CHANNEL
+NOTIFY_CONSUMER: Final = TimeoutResponse.NOTIFY_CONSUMER
+
 LATE_MAX: Final = 65_536  # late tags of a channel without an answer; with more, the channel is closed
 
 
@@ -83,10 +86,10 @@ class Timeouts(AckTimeouts):
     def _answered(self, channel: Channel, late: dict[int, Delivery]) -> bool:
         """Return False if the channel is to be closed."""
         response = channel.broker.compat.consumer_timeout_response
-        if response is TimeoutResponse.CLOSE_CHANNEL:
+        if response is CLOSE_CHANNEL:
             return False
         deliveries = list(late.values())
-        if response is TimeoutResponse.NOTIFY_CONSUMER:
+        if response is NOTIFY_CONSUMER:
             return self._cancelled_all(channel, deliveries)
         if len(late) + len(channel.late.by_tag) > LATE_MAX:
             return False

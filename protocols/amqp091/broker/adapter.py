@@ -34,6 +34,7 @@ from leveret.protocols.shared.broker.outbox_writer import ServingWriter
 from leveret.protocols.shared.broker.served_connection import RenewableConnection
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Mechanism
+from leveret.security.users import User
 
 log: Final = logging.getLogger("leveret.amqp091")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
@@ -68,7 +69,7 @@ class Adapter091(RenewableConnection, Handler):
         super().__init__(broker, config, outbox, peer, config.protocols.amqp091.mechanisms)
         self.channels: dict[int, Channel] = {}
         self._traffic = TrafficHandler(broker, self.channels)
-        self.wire = Connection(self, self._traffic, self._tuning(), ServingWriter(outbox, broker, self), now)
+        self.begin(Connection(self, self._traffic, self._tuning(), ServingWriter(outbox, broker, self), now))
         self._traffic.wire = self.wire
 
     def _tuning(self) -> Tuning:
@@ -101,19 +102,6 @@ class Adapter091(RenewableConnection, Handler):
         if self.waits:
             self.wake()
 
-    def receive(self, data: bytes, now: float) -> None:
-        self._traffic.published = 0
-        if self._renewal.waiting is not None:
-            self._renew_if_checked()
-        self.wire.receive(data, now)
-        if self._entered and self.client.meter is not None:
-            self.count(self.client.meter, self._traffic.published)
-        if self.broker.overfull and self._entered:
-            self.wait_for_queues()
-        reason = self.broker.alarms.reason
-        if reason and self._entered and (self._traffic.published or self.wire.is_receiving()):
-            self._hold_back(reason)  # a connection that has left the virtual host is read to its end
-
     @property
     def shares_prefetch(self) -> bool:
         """True if this client means a channel's prefetch when it does not set `global`.
@@ -145,8 +133,10 @@ class Adapter091(RenewableConnection, Handler):
         """End the connection with connection.close (X009)."""
         self.wire.fail(AmqpError(m.CONNECTION_FORCED, reason))
 
-    def _hold_back(self, reason: str) -> None:
-        """Stop reading from a client that published during an alarm, or ask its channels to pause (S155-S158)."""
+    def heard_during(self, reason: str, published: int) -> None:
+        """Stop reading from a client that publishes during an alarm, or ask its channels to pause (S155-S158)."""
+        if not published and not self.wire.is_receiving():
+            return
         if self.config.compat.chosen.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
             self._throttle(False)
         elif not self.blocked:
@@ -189,11 +179,9 @@ class Adapter091(RenewableConnection, Handler):
         """Begin to change the user to the one with this secret (X008)."""
         return self.renew(secret)
 
-    def _renew_if_checked(self) -> None:
-        if (checked := self._renewal.checked()) is None:
-            return
+    def renewed(self, user: User | None) -> None:
         try:
-            self.change_user(checked.user)
+            self.change_user(user)
         except AmqpError as error:
             self.wire.fail(error)
         else:

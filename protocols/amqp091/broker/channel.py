@@ -41,6 +41,12 @@ from leveret.virtual_host import generated_name
 if TYPE_CHECKING:
     from leveret.protocols.amqp091.broker.adapter import Adapter091
 
+CLASSIC: Final = QueueType.CLASSIC
+REFUSE: Final = RecoverToConsumer.REFUSE
+PREFETCH_SIZE_REFUSE: Final = PrefetchSize.REFUSE
+CHANNEL: Final = GlobalQos.CHANNEL
+STREAM: Final = QueueType.STREAM
+
 RENEWALS: Final = 8  # that take as long as the copy of a message
 
 
@@ -277,7 +283,7 @@ class Channel:
     def _recover_to_consumers(self) -> None:
         """Send every unsettled delivery to its consumer again, as redelivered and with a new tag; requeue those whose
         consumer has gone, or that were fetched (AMQP 0-9-1, basic.recover)."""
-        if self.broker.compat.recover_to_consumer is RecoverToConsumer.REFUSE:
+        if self.broker.compat.recover_to_consumer is REFUSE:
             raise Unsupported("requeue=false")
         for delivery in self.unsettled.take(self.tags(0, True)):
             consumer = delivery.consumer
@@ -304,13 +310,13 @@ class Channel:
                 self._settle(delivery, Delivery.release)
 
     def qos(self, method: m.BasicQos) -> None:
-        if method.prefetch_size and self.broker.compat.prefetch_size is PrefetchSize.REFUSE:
+        if method.prefetch_size and self.broker.compat.prefetch_size is PREFETCH_SIZE_REFUSE:
             raise Unsupported(f"prefetch_size!=0 ({method.prefetch_size})")
         if method.prefetch_size and not self.sized:
             self.sized = True
             self.weigh([*self.unsettled.values(), *self.resending, *self._tx_unsettled.values()], 1)
         shared = method.global_ or self.connection.shares_prefetch
-        if shared and self.broker.compat.qos_global is GlobalQos.CHANNEL:
+        if shared and self.broker.compat.qos_global is CHANNEL:
             held = (*self.unsettled.values(), *self._tx_unsettled.values())
             given = sum(delivery.consumer is not None for delivery in held) + self.late.charged()
             self.window.credit = method.prefetch_count - given if method.prefetch_count else UNLIMITED
@@ -365,7 +371,7 @@ class Channel:
         queue = consumer.queue
         if not self.broker.compat.no_local:
             consumer.warnings = ("no-local has no effect, unless the row no_local of [compat] is true",)
-        elif queue.type is QueueType.STREAM:
+        elif queue.type is STREAM:
             raise Unsupported(f"no-local not supported by stream {queue.described}")
         else:
             consumer.selector = from_others(self.client.peer)
@@ -621,5 +627,5 @@ def integer_argument(arguments: wire.FieldTable, name: str) -> int | None:
 
 def require_shared_credit(queue: Queue) -> None:
     """Raise Unsupported unless consumers may share their credit here (global qos): classic queues only (X027)."""
-    if queue.type is not QueueType.CLASSIC:
+    if queue.type is not CLASSIC:
         raise Unsupported(f"{queue.described} does not support global qos")

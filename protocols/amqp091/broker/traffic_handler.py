@@ -15,19 +15,16 @@ from leveret.protocols.amqp091.machine.contract import Run, Traffic
 
 
 class TrafficHandler(Traffic):
-    """A dispatcher of messages and acks to the adapter's channels. The adapter resets `published`, the count of
-    messages."""
+    """A dispatcher of messages and acks to the adapter's channels."""
 
-    __slots__ = ("_broker", "_channels", "published", "wire")
+    __slots__ = ("_broker", "_channels", "wire")
 
     def __init__(self, broker: Broker, channels: dict[int, Channel]) -> None:
         self._broker = broker
         self._channels = channels
-        self.published = 0
         self.wire: Connection | None = None  # set before any input
 
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
-        self.published += 1
         try:
             self._channels[channel].publishing.publish(publish, properties, body)
         except Failure as failure:
@@ -43,7 +40,6 @@ class TrafficHandler(Traffic):
 
     def on_run(self, channel: int, run: Run, first: int) -> int:
         taken = self._channels[channel].publishing.publish_run(run, first)
-        self.published += taken
         if self._broker.work > WORK_MAX:
             self._halt()
         return taken

@@ -32,6 +32,10 @@ class Expects(Enum):
     CLOSE_OK = "channel.close-ok"
 
 
+EXPECTS_OPEN: Final = Expects.OPEN
+EXPECTS_BODY: Final = Expects.BODY
+
+
 UNEXPECTED: Final[dict[Expects, tuple[int, str]]] = {
     Expects.OPEN: (CHANNEL_ERROR, "expected 'channel.open'"),
     Expects.METHOD: (UNEXPECTED_FRAME, "expected method frame, got non method frame instead"),
@@ -73,7 +77,7 @@ class ChannelInput:
     def __init__(self, number: int) -> None:
         self.number = number
         self.header_head = CHANNEL_START.pack(FRAME_HEADER, number)  # of each header frame
-        self.expects = Expects.OPEN
+        self.expects = EXPECTS_OPEN
         self.publish_frame = b""
         self.publish = b""
         self.repeated = b""
@@ -103,7 +107,7 @@ class ChannelInput:
             raise AmqpError(PRECONDITION_FAILED, text)
         self.properties = data[at + CONTENT_HEADER_SIZE : end]
         self.remaining = body_size
-        self.expects = Expects.BODY
+        self.expects = EXPECTS_BODY
         return None if body_size else b""
 
     def take_body(self, data: bytes, at: int, end: int) -> bytes | None:

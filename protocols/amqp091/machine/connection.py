@@ -58,6 +58,14 @@ from leveret.protocols.shared.machine.states import (
 )
 from leveret.protocols.shared.machine.unfinished import STALLED_S
 
+STARTING: Final = State.STARTING
+TUNING: Final = State.TUNING
+SECURING: Final = State.SECURING
+OPENING: Final = State.OPENING
+CLOSE_OK: Final = Expects.CLOSE_OK
+METHOD: Final = Expects.METHOD
+BODY: Final = Expects.BODY
+
 __all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning"]
 
 CHANNEL_OPEN: Final = b"\x00\x14\x00\x0a"
@@ -117,7 +125,7 @@ class Connection(Reader):
             self._drop(f"the peer speaks {self.peer_spoke}")
             return len(data)
         self.peer_spoke = "AMQP 0-9-1"
-        self.state = State.STARTING
+        self.state = STARTING
         mechanisms = " ".join(self.tuning.mechanisms).encode()
         self._say(0, m.ConnectionStart(0, 9, self.tuning.server_properties, mechanisms, b"en_US"))
         return len(header)
@@ -189,10 +197,10 @@ class Connection(Reader):
             self.halted = True  # the rest of this read is kept
             return
         if challenge is not None:
-            self.state = State.SECURING
+            self.state = SECURING
             self._say(0, m.ConnectionSecure(challenge))
             return
-        self.state = State.TUNING
+        self.state = TUNING
         tuning = self.tuning
         self._say(0, m.ConnectionTune(tuning.channel_max, tuning.frame_max, tuning.heartbeat_s))
 
@@ -206,7 +214,7 @@ class Connection(Reader):
         # Without a negotiated limit frames are still limited: nothing larger than a body is ever accepted.
         self._payload_max = self.frame_max or max(tuning.body_size_max, tuning.frame_min)
         self._whole_body_max = min(self._payload_max, tuning.body_size_max)
-        self.state = State.OPENING
+        self.state = OPENING
 
     def _open(self, method: Method) -> None:
         assert isinstance(method, m.ConnectionOpen)
@@ -257,7 +265,7 @@ class Connection(Reader):
 
     def _end_one(self, number: int) -> None:
         channel = self._channels.pop(number, None)
-        if channel is not None and channel.expects is not Expects.CLOSE_OK:
+        if channel is not None and channel.expects is not CLOSE_OK:
             self._end_channel(channel, None)
 
     def _release_some(self) -> bool:
@@ -283,7 +291,7 @@ class Connection(Reader):
         if self.channel_max and opened >= self.channel_max:
             text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({self.channel_max})"
             raise AmqpError(m.NOT_ALLOWED, text)
-        channel.expects = Expects.METHOD
+        channel.expects = METHOD
         self._channels[channel.number] = channel
         try:
             self.handler.on_channel_open(channel.number)
@@ -308,7 +316,7 @@ class Connection(Reader):
 
     def _end_channel(self, channel: ChannelInput, last: Method | None) -> None:
         """End a channel, and then send the last method, if the connection is still open."""
-        channel.expects = Expects.CLOSE_OK
+        channel.expects = CLOSE_OK
         channel.forget_content()
         self.unfinished.remove(channel.number)
         if self._publishing is channel:
@@ -335,7 +343,7 @@ class Connection(Reader):
             self.fail(error)
             return
         channel = self._channels.get(number)
-        if channel is None or channel.expects is Expects.CLOSE_OK:
+        if channel is None or channel.expects is CLOSE_OK:
             return
         text = reply_text(error)
         self._end_channel(channel, m.ChannelClose(error.code, text, error.class_id, error.method_id))
@@ -365,8 +373,9 @@ class Connection(Reader):
         """Pass a whole message on to the handler."""
         properties = channel.properties
         channel.forget_content()
-        channel.expects = Expects.METHOD
+        channel.expects = METHOD
         self._publishing = channel
+        self.published += 1
         self.traffic.on_publish(channel.number, channel.publish, properties, body)
 
     def send(self, channel: int, method: Method) -> None:
@@ -376,14 +385,14 @@ class Connection(Reader):
 
     def is_receiving(self) -> bool:
         """Return whether a content has been received in part, on any channel."""
-        return any(channel.expects is Expects.BODY for channel in self._channels.values())
+        return any(channel.expects is BODY for channel in self._channels.values())
 
     def is_open(self, channel: int) -> bool:
         """Return whether something may be sent on this channel. Channel 0 is the connection."""
         if self.state is not OPEN:
             return False
         found = self._channels.get(channel)
-        return channel == 0 or (found is not None and found.expects is not Expects.CLOSE_OK)
+        return channel == 0 or (found is not None and found.expects is not CLOSE_OK)
 
     def _say(self, channel: int, method: Method) -> None:
         self.outbox.write(method_frame(channel, method.encode()))

@@ -44,7 +44,7 @@ from leveret.protocols.amqp091.machine.channel_input import (
 from leveret.protocols.amqp091.machine.contract import PUBLISH_AROUND, Handler, Run, Traffic
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Writer
-from leveret.protocols.shared.machine.states import State
+from leveret.protocols.shared.machine.states import AWAITING_HEADER
 
 KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
 BASIC_PUBLISH: Final = b"\x00\x3c\x00\x28"
@@ -97,7 +97,7 @@ class Reader(ConnectionMachine):
         now: float,
         handshake_timeout_s: float,
     ) -> None:
-        super().__init__(State.AWAITING_HEADER, outbox, now, handshake_timeout_s)
+        super().__init__(AWAITING_HEADER, outbox, now, handshake_timeout_s)
         self.handler = handler
         self.traffic = traffic
         self._channels: dict[int, ChannelInput] = {}
@@ -269,6 +269,7 @@ class Reader(ConnectionMachine):
             if not channel.alike and body_size < 1 << 8 * SIZE_OCTETS:
                 channel.alike = channel.publish_frame + data[at : at + SIZE_AT]
                 channel.joint = data[at + SIZE_AT + SIZE_OCTETS : body_at - SIZE_OCTETS]
+        self.published += 1
         try:
             self.traffic.on_publish(number, channel.publish, properties, data[body_at:body_end])
         except AmqpError as error:
@@ -288,6 +289,7 @@ class Reader(ConnectionMachine):
         while taken < size and self._publishing is channel and not self.halted:
             if tries and size - taken > 1:
                 more = self.traffic.on_run(number, run, taken)
+                self.published += more
                 is_tried = True
                 tries = TRIES_MAX if more else tries - 1
                 together += more
@@ -296,6 +298,7 @@ class Reader(ConnectionMachine):
                     break
             at = taken if run.differ else 0
             taken += 1
+            self.published += 1
             try:
                 self.traffic.on_publish(number, run.publishes[at], run.properties[at], run.bodies[taken - 1])
             except AmqpError as error:

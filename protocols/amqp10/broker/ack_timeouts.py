@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.broker.link_consumer import LinkConsumer
     from leveret.protocols.shared.machine.numbered_table import NumberedTable
 
+REQUEUE: Final = TimeoutResponse.REQUEUE
+
 TAKEN_BACK: Final = p.Modified(delivery_failed=True)
 
 
@@ -46,7 +48,7 @@ class Timeouts(AckTimeouts):
         late = {id: delivery for id, delivery in free if is_late(delivery, now)}
         stuck = next((delivery for delivery in unsent if is_late(delivery, now)), None)
         response = session.broker.compat.consumer_timeout_response
-        requeues = response is TimeoutResponse.REQUEUE and not consumer.exclusive
+        requeues = response is REQUEUE and not consumer.exclusive
         if stuck is not None or (late and not requeues):  # the peer gives no window for what is not sent
             oldest = stuck or next(iter(late.values()))
             text = late_text(f"link '{link.name}'", oldest.allowed_s)

@@ -42,6 +42,7 @@ from leveret.protocols.shared.broker.outbox_writer import ServingWriter
 from leveret.protocols.shared.broker.served_connection import RenewableConnection
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Anonymous
+from leveret.security.users import User
 
 log: Final = logging.getLogger("leveret.amqp10")
 # The extensions served (X050).
@@ -77,8 +78,8 @@ class Adapter10(RenewableConnection, Handler):
         )
         self.address_v1 = config.address_v1
         self.address_nodes = config.protocols.amqp10.addresses.nodes
-        self._renewed: Callable[[], None]  # called when a new secret has been accepted
-        self.wire = Connection(self, self._tuning(), ServingWriter(outbox, broker, self), now)
+        self._on_renewed: Callable[[], None]  # called when a new secret has been accepted
+        self.begin(Connection(self, self._tuning(), ServingWriter(outbox, broker, self), now))
 
     def _tuning(self) -> Tuning:
         settings, limits = self.config.protocols.amqp10, self.config.limits
@@ -107,21 +108,13 @@ class Adapter10(RenewableConnection, Handler):
         """Return whether a client may leave out SASL: where it may use ANONYMOUS anyway."""
         return self.broker.compat.without_sasl is WithoutSasl.ANONYMOUS and Anonymous.name in offered
 
-    def receive(self, data: bytes, now: float) -> None:
-        if self._renewal.waiting is not None:
-            self._renew_if_checked()
-        self.wire.receive(data, now)
-        self.wire.flush()
-        if self._entered and self.client.meter is not None:
-            self.count(self.client.meter, self._heard())
-        if self.broker.overfull and self._entered:
-            self.wait_for_queues()
-
-    def _heard(self) -> int:
-        """Return the messages that have come since the last call."""
+    def heard(self, published: int) -> None:
         before = self._received
         self._received = self._received_before + sum(session.wire.received for session in self.sessions)
-        return self._received - before
+        super().heard(self._received - before)
+
+    def heard_during(self, reason: str, published: int) -> None:
+        """Do nothing: an alarm stops the sessions (`alarm`), and the connection is read."""
 
     @property
     def container(self) -> str:
@@ -180,16 +173,14 @@ class Adapter10(RenewableConnection, Handler):
         Raises AmqpError, which ends the connection, if the secret is refused.
         """
         if self.renew(secret) is Wait.WAIT:
-            self._renewed = renewed
+            self._on_renewed = renewed
             return False
         return True
 
-    def _renew_if_checked(self) -> None:
-        if (checked := self._renewal.checked()) is None:
-            return
+    def renewed(self, user: User | None) -> None:
         try:
-            self.change_user(checked.user)
-            self._renewed()
+            self.change_user(user)
+            self._on_renewed()
         except AmqpError as error:
             self.wire.fail(error)
 

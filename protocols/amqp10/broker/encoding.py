@@ -65,6 +65,8 @@ from leveret.protocols.amqp10.codec.types import (
 )
 from leveret.values import Properties, Table
 
+SESSION: Final = Ends.SESSION
+
 PRIORITY: Final = 4  # of a message whose header gives none (part 3, section 3.2.1)
 EMPTY_SIZE: Final = 4  # bytes of properties that are an empty list
 RECEIVED_TIME: Final = "x-opt-rabbitmq-received-time"  # an annotation: ms since 1970-01-01 UTC
@@ -552,7 +554,7 @@ def annotated(message: Message, annotations: Mapping[str, Value]) -> Message:
     for name in annotations:
         if not (name.startswith("x-") and name.isascii()):
             text = f"message annotation key '{name[:SHOWN_MAX]}' does not begin with 'x-'"
-            raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
+            raise AmqpError(p.INVALID_FIELD, text, SESSION)
     added = {str(name): value for name, value in annotations.items() if name not in BROKERS_OWN}
     if message.encoding is ENCODING:
         properties = _with_annotations(message.properties, added)

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.broker.sources import Terms
     from leveret.protocols.amqp10.broker.subscriptions import Subscription
 
+QUORUM: Final = QueueType.QUORUM
+
 ONE: Final = 1  # byte of room: a single message is taken, however large
 ACTIVE: Final = "rabbitmq:active"  # a property of the link's state
 FAILED: Final = p.Modified(delivery_failed=True)
@@ -399,7 +401,7 @@ class LinkConsumer(Consumer, Retiring):
         self.link.say({ACTIVE: active})
 
     def on_credit(self, link: OutgoingLink) -> None:
-        told = self.queue.type is QueueType.QUORUM or GROUP in self.arguments
+        told = self.queue.type is QUORUM or GROUP in self.arguments
         if self._active is None and link.credit and told:
             self._tell_active(self.queue.serves(self))
         if self.resumption is not None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
     from leveret.queues.queue import Queue
 
+SESSION: Final = Ends.SESSION
+
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_TIME_MAX: Final = 1 << 53  # ms since 1970; clocks count in floats
@@ -138,4 +140,4 @@ ACTS: Final[dict[type[object], Callable[[list[Delivery], Outcome, Retiring | Non
 
 
 def _invalid(why: str) -> AmqpError:
-    return AmqpError(p.INVALID_FIELD, why, Ends.SESSION)
+    return AmqpError(p.INVALID_FIELD, why, SESSION)

@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from leveret.client import Client
     from leveret.protocols.amqp10.broker.session import ServedSession
 
+LINK: Final = Ends.LINK
+
+DETACH: Final = OrphanedSender.DETACH
+
 DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # the capability by which JMS clients ask for delivery times
 MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
 CAPABILITIES: Final = ("queue", "topic")  # of our targets, for senders that ask for them
@@ -358,7 +362,7 @@ class Publishing(IncomingOwner):
     ) -> None:
         scope = self._session.link_errors_end
         error = refusal(failure, scope) if isinstance(failure, Failure) else failure
-        is_denied = isinstance(failure, AccessRefused) and scope is Ends.LINK
+        is_denied = isinstance(failure, AccessRefused) and scope is LINK
         if not (is_denied or error.condition in MISDIRECTED):
             raise self._last_word(error)
         if is_denied or isinstance(state, p.TransactionalState):
@@ -480,7 +484,7 @@ class Addressed(Publishing):
         """End the link when the queue that it names is deleted, if the profile says so."""
         name = self._address.queue
         queue = None if name is None else self._host.queues.get(name)
-        if queue is not None and self.broker.compat.orphaned_sender is OrphanedSender.DETACH:
+        if queue is not None and self.broker.compat.orphaned_sender is DETACH:
             self._watch = QueueWatch(self, queue)
             watch(queue, self._watch)
 

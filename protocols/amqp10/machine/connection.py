@@ -35,8 +35,13 @@ from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from leveret.protocols.amqp10.machine.reader import Reader
 from leveret.protocols.amqp10.machine.session import Session
 from leveret.protocols.shared.machine.contract import Writer
-from leveret.protocols.shared.machine.states import ENDING, State
+from leveret.protocols.shared.machine.states import CLOSED, CLOSING, ENDING, OPEN, State
 from leveret.protocols.shared.machine.unfinished import STALLED_S
+
+CONNECTION: Final = Ends.CONNECTION
+
+GREETING: Final = State.GREETING
+OPENING: Final = State.OPENING
 
 __all__ = ["Connection", "State"]
 
@@ -66,6 +71,7 @@ class Connection(Reader):
 
     def __init__(self, handler: Handler, tuning: Tuning, outbox: Writer, now: float) -> None:
         super().__init__(handler, tuning.initial_frame_size_max, outbox, now, tuning.handshake_timeout_s)
+        self.gathers = True
         self.tuning = tuning
         self.peer: p.Open | None = None
         self.frame_size_max = FRAME_SIZE_MIN  # of the frames that we send, as negotiated
@@ -91,11 +97,11 @@ class Connection(Reader):
             self._take(b"")
 
     def _is_checking(self) -> bool:
-        return self.state is State.GREETING and self._greeting.checking
+        return self.state is GREETING and self._greeting.checking
 
     def _take_greeting(self, data: bytes) -> int:
         greeting = self._greeting
-        if self.state is not State.GREETING:
+        if self.state is not GREETING:
             return 0
         at = greeting.take(data, 0)
         self.peer_spoke = greeting.peer_spoke
@@ -104,12 +110,12 @@ class Connection(Reader):
             self._drop(greeting.left_because)
             return len(data)
         if greeting.done:
-            self.state = State.OPENING
+            self.state = OPENING
             self._needed = FRAME_OVERHEAD
         return at
 
     def _take_frames(self, data: bytes, at: int) -> int:
-        return at if self.state is State.GREETING else super()._take_frames(data, at)
+        return at if self.state is GREETING else super()._take_frames(data, at)
 
     def _lose_framing(self, size: int, offset: int, kind: int) -> None:
         if size > self._frame_size_max:
@@ -123,10 +129,10 @@ class Connection(Reader):
         else:
             text = f"data offset ({offset}) is behind the end of the frame ({size} bytes)"
         self.fail(_framing_error(text))
-        self.state = State.CLOSED
+        self.state = CLOSED
 
     def _take_frame(self, channel: int, data: bytes, at: int, end: int) -> None:
-        if at == end or self.state is State.CLOSED:
+        if at == end or self.state is CLOSED:
             return
         try:
             performative, payload = performative_at(data, at, end)
@@ -149,15 +155,15 @@ class Connection(Reader):
         step = STEPS.get((self.state, type(performative)))
         if step is not None:
             step(self, channel, performative)
-        elif self.state is State.OPEN and session is not None and isinstance(performative, OF_SESSIONS):
+        elif self.state is OPEN and session is not None and isinstance(performative, OF_SESSIONS):
             session.take(performative, payload)
-        elif self.state is State.OPEN and channel in self._ending:
+        elif self.state is OPEN and channel in self._ending:
             if isinstance(performative, p.End):
                 self._ending.remove(channel)
-        elif self.state is not State.CLOSING:
-            state = "open" if self.state is State.OPEN else self.state.value
+        elif self.state is not CLOSING:
+            state = "open" if self.state is OPEN else self.state.value
             text = f"unexpected {performative.NAME} on channel {channel} in connection state {state}"
-            raise AmqpError(p.ILLEGAL_STATE, text, Ends.CONNECTION)
+            raise AmqpError(p.ILLEGAL_STATE, text, CONNECTION)
 
     def _open_asked(self, channel: int, open: p.Record) -> None:
         assert isinstance(open, p.Open)
@@ -176,7 +182,7 @@ class Connection(Reader):
             return
         self._frame_size_max = tuning.frame_size_max
         self._heartbeat.start((open.idle_time_out or 0) / 4000, tuning.idle_timeout_s / 2)
-        self.state = State.OPEN
+        self.state = OPEN
         self._say_open(properties)
 
     def _check_open(self, channel: int, open: p.Open) -> None:
@@ -184,10 +190,10 @@ class Connection(Reader):
             raise _framing_error(f"open on channel {channel}")
         if open.max_frame_size < FRAME_SIZE_MIN:
             text = f"max_frame_size ({open.max_frame_size}) < minimum maximum frame size ({FRAME_SIZE_MIN})"
-            raise AmqpError(p.FRAME_SIZE_TOO_SMALL, text, Ends.CONNECTION)
+            raise AmqpError(p.FRAME_SIZE_TOO_SMALL, text, CONNECTION)
         if 0 < (open.idle_time_out or 0) < IDLE_TIME_OUT_MIN:
             text = f"idle-time-out ({open.idle_time_out} ms) < minimum idle-time-out ({IDLE_TIME_OUT_MIN} ms)"
-            raise AmqpError(p.NOT_ALLOWED, text, Ends.CONNECTION)
+            raise AmqpError(p.NOT_ALLOWED, text, CONNECTION)
 
     def _say_open(self, properties: dict[str, Value]) -> None:
         """Send our open; without what describes us, if it is longer than the peer's frames."""
@@ -221,7 +227,7 @@ class Connection(Reader):
                 if channel in self.sessions
                 else "no session of ours to answer"
             )
-            raise AmqpError(p.ILLEGAL_STATE, text, Ends.CONNECTION)
+            raise AmqpError(p.ILLEGAL_STATE, text, CONNECTION)
         session = Session(self, channel, begin)
         self.sessions[channel] = session
         session.open()
@@ -234,7 +240,7 @@ class Connection(Reader):
 
     def say(self, channel: int, performative: p.Record) -> None:
         """Send a performative. It is dropped silently if the connection is not open any more."""
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._write(channel, performative)
 
     def _write(self, channel: int, performative: p.Record) -> None:
@@ -247,20 +253,20 @@ class Connection(Reader):
         self._drop(f"the client closed it{why}", frame(0, p.Close().encode()))
 
     def _close_agreed(self, channel: int, close: p.Record) -> None:
-        self.state = State.CLOSED
+        self.state = CLOSED
 
     def fail(self, error: AmqpError) -> None:
         """End the connection for this error, whatever its `ends`. Do nothing if it is ending already."""
         if self.state in ENDING:
             return
         because = f"{error.condition}: {error.description}"
-        if self.state is State.GREETING:
+        if self.state is GREETING:
             self._greeting.leave(because)
             self._drop(because)
             return
         if not self._open_said:
             self._say_open({ESTABLISHMENT_FAILED: True})
-        self.state = State.CLOSING
+        self.state = CLOSING
         close = p.Close(error=error_of(error, self.frame_size_max - AROUND_ERROR))
         self._finish(because, frame(0, close.encode()))
 
@@ -281,7 +287,7 @@ class Connection(Reader):
         self.handler.on_closed()
 
     def _stage(self) -> str:
-        return self._greeting.stage.value if self.state is State.GREETING else f"state {self.state.value}"
+        return self._greeting.stage.value if self.state is GREETING else f"state {self.state.value}"
 
     def _give_up_content(self, owner: object) -> None:
         assert isinstance(owner, IncomingLink)
@@ -290,11 +296,11 @@ class Connection(Reader):
 
     def _give_up(self) -> None:
         text = "no frame received from client within idle timeout threshold"
-        self.fail(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, Ends.CONNECTION))
+        self.fail(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, CONNECTION))
 
 
 def _framing_error(text: str) -> AmqpError:
-    return AmqpError(p.CONNECTION_FRAMING_ERROR, text, Ends.CONNECTION)
+    return AmqpError(p.CONNECTION_FRAMING_ERROR, text, CONNECTION)
 
 
 STEPS: Final[dict[tuple[State, type[p.Record]], Callable[[Connection, int, p.Record], None]]] = {

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.machine.session import Session
     from leveret.protocols.shared.machine.contract import Wait
 
+LINK: Final = Ends.LINK
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(ABC):
@@ -251,7 +253,7 @@ class Tuning:
         offered_capabilities: tuple[str, ...] = (),
         drops_refused_open: bool = False,
         takes_anonymous: bool = False,
-        link_errors_end: Ends = Ends.LINK,
+        link_errors_end: Ends = LINK,
     ) -> None:
         self.container_id = container_id
         self.frame_size_max = frame_size_max

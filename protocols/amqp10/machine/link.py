@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec.types import Described, Value
     from leveret.protocols.amqp10.machine.session import Session
 
+LINK: Final = Ends.LINK
+
 LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
 
 SourceLike: TypeAlias = "p.Source | Described | None"
@@ -173,7 +175,7 @@ class Link(ABC):
 
     def fail(self, error: AmqpError) -> None:
         """End what the error ends: this link, the session, or the connection."""
-        if error.ends is Ends.LINK:
+        if error.ends is LINK:
             self.detach(error)
         else:
             self.session.fail(error)

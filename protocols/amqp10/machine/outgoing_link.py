@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec.types import Value
     from leveret.protocols.amqp10.machine.session import Session
 
+SESSION: Final = Ends.SESSION
+
 RANGE_MAX: Final = 10_000  # deliveries that a disposition covers before other connections have a turn: 5 ms
 
 Told: TypeAlias = tuple[int, int, int, bool]  # of a link: delivery-count, link-credit, available, drain
@@ -451,7 +453,7 @@ class Sending:
         under_way = distance(self.next_outgoing_id, next_incoming_id)
         if under_way < 0:
             text = f"next-incoming-id {next_incoming_id} is ahead of next-outgoing-id {self.next_outgoing_id}"
-            raise AmqpError(p.SESSION_WINDOW_VIOLATION, text, Ends.SESSION)
+            raise AmqpError(p.SESSION_WINDOW_VIOLATION, text, SESSION)
         self.window = max(0, incoming_window - under_way)
         while self.backlog:
             first = self.backlog[0]
@@ -515,5 +517,5 @@ def range_size(first: int, last: int) -> int:
     """Return the number of deliveries in the range of a disposition. Raises AmqpError."""
     count = (last - first & MASK) + 1
     if count > HALF:
-        raise AmqpError(p.INVALID_FIELD, f"a disposition from {first} back to {last}", Ends.SESSION)
+        raise AmqpError(p.INVALID_FIELD, f"a disposition from {first} back to {last}", SESSION)
     return count

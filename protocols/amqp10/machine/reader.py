@@ -23,6 +23,8 @@ from leveret.protocols.shared.machine.connection_machine import ConnectionMachin
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import State
 
+GREETING: Final = State.GREETING
+
 QUICK_START: Final = Struct(">IHH")  # size, shape, channel
 # Bytes of a frame that takes long to decode, 10 ms and more, if the fast paths do not apply.
 LARGE: Final = 16 << 10
@@ -47,7 +49,7 @@ class Reader(ConnectionMachine):
     def __init__(
         self, handler: Handler, frame_size_max: int, outbox: Writer, now: float, handshake_timeout_s: float
     ) -> None:
-        super().__init__(State.GREETING, outbox, now, handshake_timeout_s)
+        super().__init__(GREETING, outbox, now, handshake_timeout_s)
         self.handler = handler
         self.sessions: dict[int, Session] = {}  # by channel
         self.singly_until = 0  # an offset in this read: transfers before it are taken one by one

@@ -55,6 +55,9 @@ from leveret.protocols.amqp10.machine.transfer_pattern import SIZE, TransferPatt
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.machine.connection import Connection
 
+CONNECTION: Final = Ends.CONNECTION
+SESSION: Final = Ends.SESSION
+
 TOGETHER_MAX: Final = 1024  # deliveries that dispositions in a row settle together
 DISPOSITION_MAX: Final = 64  # bytes of the frame of such a disposition
 NEXT_LINKS: Final = 500  # that end when their session does, listed at a time
@@ -155,7 +158,7 @@ class Session:
 
     def fail(self, error: AmqpError) -> None:
         """End what the error ends: the session, or the connection."""
-        if error.ends is Ends.CONNECTION:
+        if error.ends is CONNECTION:
             self.connection.fail(error)
         else:
             self.end(error)
@@ -240,15 +243,15 @@ class Session:
         handle, handle_max = int(attach.handle), self.connection.tuning.handle_max
         if handle > handle_max:
             text = f"link handle value ({handle}) exceeds maximum link handle value ({handle_max})"
-            raise AmqpError(p.CONNECTION_FRAMING_ERROR, text, Ends.CONNECTION)
+            raise AmqpError(p.CONNECTION_FRAMING_ERROR, text, CONNECTION)
         if handle in self.links or handle in self.detaching:
             text = f"handle {handle} is already associated with a link"
-            raise AmqpError(p.SESSION_HANDLE_IN_USE, text, Ends.SESSION)
+            raise AmqpError(p.SESSION_HANDLE_IN_USE, text, SESSION)
         if handle > self._peer_handle_max:
             text = (
                 f"links have the same handle in both directions, but the peer's handle-max forbids {handle}"
             )
-            raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, Ends.SESSION)
+            raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, SESSION)
         name = (attach.name, attach.role)
         if name in self._names:  # a link that is attached again is stolen (part 2, section 2.6.1)
             self._names[name].detach(AmqpError(p.LINK_STOLEN, f"link '{attach.name}' was attached again"))
@@ -272,7 +275,7 @@ class Session:
         link = self.links.get(handle)
         if link is None and handle not in self.detaching:
             text = f"Unattached link handle: {int(handle)}"
-            raise AmqpError(p.SESSION_UNATTACHED_HANDLE, text, Ends.SESSION)
+            raise AmqpError(p.SESSION_UNATTACHED_HANDLE, text, SESSION)
         return link
 
     def forget_link(self, link: Link) -> None:
@@ -368,7 +371,7 @@ class Session:
 
     def _window_violation(self) -> AmqpError:
         text = "more transfers than the incoming window of the session allowed"
-        return AmqpError(p.SESSION_WINDOW_VIOLATION, text, Ends.SESSION)
+        return AmqpError(p.SESSION_WINDOW_VIOLATION, text, SESSION)
 
     def take_flow_at(self, data: bytes, at: int, end: int) -> None:
         """Take a flow, whose descriptor is at `at`. Raises AmqpError."""
@@ -489,7 +492,7 @@ class Session:
         state = disposition.state
         if isinstance(state, Described | p.Declared):
             text = f"Unrecognised state: {state!r:.100} in DISPOSITION"
-            raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
+            raise AmqpError(p.INVALID_FIELD, text, SESSION)
         if disposition.role == p.ROLE_RECEIVER:
             self.sending.take_outcomes(first, last, state, disposition.settled)
         elif disposition.settled:

@@ -1,6 +1,7 @@
 """The front-end of MQTT, between the protocol's machine and a `Client` of the core.
 
-    node ──bytes──> Connection ──> AdapterMqtt ──> Publishing, Session ──> broker_core
+    node ──bytes──> Connection ──> AdapterMqtt ──> Session ──> broker_core
+                        └──> TrafficHandler ──> Publishing ──> broker_core
     node <──outbox── packets <──── Answers, QueueConsumer <──── queues
 
 A connection logs in, opens the session of its client, and serves it until either ends.
@@ -15,7 +16,7 @@ from typing import ClassVar, Final
 
 import attrs
 
-from leveret.broker import WORK_MAX, Broker
+from leveret.broker import Broker
 from leveret.config.config import Config
 from leveret.delivery import Delivery
 from leveret.errors import Failure
@@ -25,26 +26,22 @@ from leveret.outbox import Outbox
 from leveret.protocols.mqtt.broker.answers import Answers
 from leveret.protocols.mqtt.broker.errors import error_of
 from leveret.protocols.mqtt.broker.listings import Measures
-from leveret.protocols.mqtt.broker.publishing import Publishing
 from leveret.protocols.mqtt.broker.registration import NAME
 from leveret.protocols.mqtt.broker.session import PREFIX, Session
 from leveret.protocols.mqtt.broker.sessions import sessions_of
 from leveret.protocols.mqtt.broker.settings import MqttSettings
+from leveret.protocols.mqtt.broker.traffic_handler import TrafficHandler
 from leveret.protocols.mqtt.broker.virtual_hosts import divided, virtual_host_of
 from leveret.protocols.mqtt.codec import reason_codes as r
 from leveret.protocols.mqtt.codec.errors import MqttError, ProtocolError
 from leveret.protocols.mqtt.codec.packets import (
     MQTT_5,
     MQTT_311,
-    Ack,
     Connect,
     Disconnect,
     Subscribe,
     Unsubscribe,
 )
-from leveret.protocols.mqtt.codec.properties import PUBACK, PUBCOMP, PUBREC, PUBREL
-from leveret.protocols.mqtt.codec.reader import PublishRun
-from leveret.protocols.mqtt.codec.writer import ack
 from leveret.protocols.mqtt.machine.connection import Connection
 from leveret.protocols.mqtt.machine.contract import Accepted, Answer, Challenge, Handler, Renewed, Terms
 from leveret.protocols.shared.broker.outbox_writer import ServingWriter
@@ -111,25 +108,13 @@ class AdapterMqtt(ServedConnection, Handler):
         super().__init__(broker, config, outbox, peer, self.settings.mechanisms)
         self.answers = Answers(broker, outbox)
         self.session: Session | None = None
-        self._publishing: Publishing | None = None  # until the client has published
+        self._traffic: TrafficHandler | None = None  # until the first message or acknowledgement
         self._again: Login | None = None  # another authentication of a client that is in
         self._connect: Connect | None = None  # until the client is in
         self._method = ""  # of an enhanced authentication
-        self.confirmed = 0
-        self.wire = Connection(self, terms, ServingWriter(outbox, broker, self), now)
+        self.begin(Connection(self, terms, ServingWriter(outbox, broker, self), now))
 
     # The node's side.
-
-    def receive(self, data: bytes, now: float) -> None:
-        heard_before = self.wire.published
-        self.wire.receive(data, now)
-        published = self.wire.published - heard_before
-        if self._entered and self.client.meter is not None:
-            self.count(self.client.meter, published)
-        if self.broker.overfull and self._entered:
-            self.wait_for_queues()
-        if published and self._entered and self.broker.alarms.reason:
-            self.hold_back()
 
     def alarm(self, reason: str | None) -> None:
         if reason is None and self.blocked:
@@ -175,7 +160,7 @@ class AdapterMqtt(ServedConnection, Handler):
             unsettled=len(session.flights),
             unconfirmed=self.wire.receiving,
             published=self.wire.published,
-            confirmed=self.confirmed,
+            confirmed=0 if self._traffic is None else self._traffic.confirmed,
             delivered=session.delivered,
             delivered_settled=session.delivered_settled,
             accepted=session.accepted,
@@ -297,6 +282,13 @@ class AdapterMqtt(ServedConnection, Handler):
             log.warning("%s: its session cannot go on: %s", self.peer.name, failure)
             raise error_of(failure) from None
 
+    def traffic(self) -> TrafficHandler:
+        session = self.session
+        assert session is not None
+        size_max = self.config.message_size_max
+        self._traffic = TrafficHandler(self.client, session, self.settings, size_max, self.answers, self.wire)
+        return self._traffic
+
     # Authenticating again.
 
     def _step_again(self, octets: bytes, begins: bool) -> Answer:
@@ -333,95 +325,6 @@ class AdapterMqtt(ServedConnection, Handler):
         if self.session is not None and not self.session.may_go_on():
             raise MqttError(r.NOT_AUTHORIZED, "the user may no longer read what the client subscribes to")
         return Renewed(answer.octets)
-
-    # Messages.
-
-    def on_publish(self, run: PublishRun) -> int:
-        session = self.session
-        assert session is not None
-        publishing = self._publishing
-        if publishing is None:
-            size_max = self.config.message_size_max
-            publishing = Publishing(self.client, session.client_id, self.settings, size_max)
-            self._publishing = publishing
-        qos = run.qos
-        if not qos:
-            return self._publish_unanswered(publishing, run)
-        for at, payload in enumerate(run.payloads):
-            if at and self.broker.work > WORK_MAX:
-                return at
-            topic, properties = run.topics[at], run.properties[at]
-            packet_id = run.packet_ids[at]
-            if qos == 2 and packet_id in session.received:
-                self.answers.add(ack(PUBREC << 4, packet_id), session.record is not None)
-                self.wire.answered()
-                continue
-            code = self._published(topic, payload, qos, run.retain, properties)
-            self._acknowledge(qos, packet_id, code)
-        return len(run.payloads)
-
-    def _publish_unanswered(self, publishing: Publishing, run: PublishRun) -> int:
-        """Publish messages of QoS 0, and return how many. Raises MqttError for one that may not be published."""
-        try:
-            if run.is_alike and not run.retain:
-                return publishing.publish_alike(run.topics[0], run.payloads, run.properties[0])
-            for at, payload in enumerate(run.payloads):
-                if at and self.broker.work > WORK_MAX:
-                    return at
-                try:
-                    publishing.publish(run.topics[at], payload, 0, run.retain, run.properties[at])
-                except MqttError as error:
-                    if error.reason_code != r.QUOTA_EXCEEDED:
-                        raise  # a full queue drops what need not arrive
-        except Failure as failure:
-            raise error_of(failure) from None
-        return len(run.payloads)
-
-    def _published(self, topic: str, payload: bytes, qos: int, retain: bool, properties: object) -> int:
-        """Publish a message with QoS 1 or 2, and return the reason code for its acknowledgement.
-
-        Raises MqttError if the client's version has no such code.
-        """
-        publishing = self._publishing
-        assert publishing is not None
-        try:
-            return publishing.publish(topic, payload, qos, retain, properties)  # type: ignore[arg-type]
-        except Failure as failure:
-            error = error_of(failure)
-        except MqttError as refused:
-            error = refused
-        if self.wire.version == MQTT_311:
-            raise error from None
-        return error.reason_code if error.reason_code in r.OF_PUBACK else r.IMPLEMENTATION_SPECIFIC_ERROR
-
-    def _acknowledge(self, qos: int, packet_id: int, code: int) -> None:
-        session = self.session
-        assert session is not None
-        kind = PUBACK if qos == 1 else PUBREC
-        refused = code >= r.UNSPECIFIED_ERROR
-        if qos == 2 and not refused:
-            session.receive(packet_id)
-        if qos == 1 or refused:
-            self.wire.answered()
-        self.confirmed += not refused
-        if code and self.wire.version == MQTT_5:
-            packet = Ack(kind, packet_id, code).encode(MQTT_5)
-        else:
-            packet = ack(kind << 4, packet_id)
-        self.answers.add(packet, persistent=not refused)
-
-    def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
-        session = self.session
-        assert session is not None
-        if kind != PUBREL:
-            session.acknowledge(kind, packet_id, reason_code)
-            return
-        if session.complete(packet_id):
-            self.wire.answered()
-            self.answers.add(ack(PUBCOMP << 4, packet_id), session.record is not None)
-        else:
-            code = r.PACKET_IDENTIFIER_NOT_FOUND
-            self.answers.add(Ack(PUBCOMP, packet_id, code).encode(self.wire.version), False)
 
     # Subscriptions.
 

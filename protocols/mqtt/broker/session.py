@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from leveret.protocols.mqtt.broker.settings import MqttSettings
     from leveret.values import Table
 
+REPEATED: Final = Fate.REPEATED
+ACCEPTED: Final = Fate.ACCEPTED
+REFUSED: Final = Fate.REFUSED
+COMPLETED: Final = Fate.COMPLETED
+
 PREFIX: Final = "mqtt-subscription-"  # of the names of queues, as in RabbitMQ
 SHARED_PREFIX: Final = "mqtt-shared-"
 SHOWN_AT_ONCE: Final = 50  # retained messages, in 0.2 ms
@@ -511,10 +516,10 @@ class Session:
             return
         delivery = flight.token
         lasting = self.record is not None
-        if fate is Fate.REPEATED:
+        if fate is REPEATED:
             served.answers.add(ack(PUBREL << 4 | 2, packet_id), lasting)
             return
-        if fate is Fate.ACCEPTED and delivery is not None:
+        if fate is ACCEPTED and delivery is not None:
             self.accepted += 1
             delivery.queue.accept(delivery)
             if kind == PUBREC:
@@ -524,10 +529,10 @@ class Session:
                     self.record.note(notes.released(packet_id), 1)
                 served.answers.add(ack(PUBREL << 4 | 2, packet_id), lasting)
                 return
-        elif fate is Fate.REFUSED and delivery is not None:
+        elif fate is REFUSED and delivery is not None:
             self._unnote_sent(flight, delivery)
             delivery.queue.reject(delivery)
-        elif fate is Fate.COMPLETED and self.record is not None:
+        elif fate is COMPLETED and self.record is not None:
             self.record.unnote(notes.released(packet_id))
         self._free()
 

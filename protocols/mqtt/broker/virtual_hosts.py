@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from leveret.config.config import Config
+    from leveret.config.global_parameters import Parameters
     from leveret.front_end import Peer
-    from leveret.global_parameters import Parameters
     from leveret.protocols.mqtt.broker.settings import MqttSettings
 
 # Global parameters: virtual hosts by the name in a certificate, and by the number of the listener's port.

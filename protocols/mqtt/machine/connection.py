@@ -51,9 +51,13 @@ from leveret.protocols.mqtt.codec.reader import AckRun, PublishRun, Reader
 from leveret.protocols.mqtt.codec.values import encode_variable, variable_at
 from leveret.protocols.mqtt.codec.writer import append_publish
 from leveret.protocols.mqtt.machine.contract import Accepted, Answer, Challenge, Handler, Renewed, Terms
+from leveret.protocols.mqtt.machine.traffic import Traffic
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Wait, Writer
 from leveret.protocols.shared.machine.states import CHECKING, CLOSED, OPEN, State
+
+STARTING: Final = State.STARTING
+SECURING: Final = State.SECURING
 
 PINGRESP_OCTETS: Final = b"\xd0\0"
 UNSUPPORTED_OCTETS: Final = b"\x20\x02\x00\x01"  # CONNACK of 3.1.1, for all versions but 3.1.1 and 5
@@ -83,10 +87,10 @@ class Connection(ConnectionMachine):
         "_renews",
         "_rest",
         "_tells_reasons",
+        "_traffic",
         "in_flight_max",
         "keep_alive_s",
         "packet_size_max",
-        "published",
         "receiving",
         "terms",
         "version",
@@ -95,8 +99,9 @@ class Connection(ConnectionMachine):
     HEARTBEAT: ClassVar[bytes] = PINGRESP_OCTETS  # never sent by itself
 
     def __init__(self, handler: Handler, terms: Terms, outbox: Writer, now: float) -> None:
-        super().__init__(State.STARTING, outbox, now, terms.connect_timeout_s)
+        super().__init__(STARTING, outbox, now, terms.connect_timeout_s)
         self._handler = handler
+        self._traffic: Traffic | None = None  # until the first message or acknowledgement
         self.terms = terms
         self._reader = Reader(terms.connect_size_max, from_client=True)
         self.version = 0  # 4 or 5, once CONNECT has been read
@@ -106,7 +111,6 @@ class Connection(ConnectionMachine):
         self.packet_size_max = PACKET_SIZE_MAX  # of packets that are sent
         self.in_flight_max = 1  # messages of QoS 1 and 2 that may be on their way to the client
         self.receiving = 0  # messages of QoS 1 and 2 that have come, and are not answered
-        self.published = 0  # messages received, ever
         self._method: str | None = None  # of an enhanced authentication
         self._renews = False  # it authenticates itself again
         self._rest: PublishRun | None = None  # messages that wait for the turns of others
@@ -203,7 +207,7 @@ class Connection(ConnectionMachine):
         if isinstance(answer, Wait):
             self.state = CHECKING
         elif isinstance(answer, Challenge):
-            self.state = OPEN if self._renews else State.SECURING
+            self.state = OPEN if self._renews else SECURING
             self._say_auth(r.CONTINUE_AUTHENTICATION, answer.octets)
         elif isinstance(answer, Renewed):
             self.state = OPEN
@@ -258,8 +262,11 @@ class Connection(ConnectionMachine):
         self._hand_on(run)
 
     def _hand_on(self, run: PublishRun) -> None:
-        """Hand messages to the handler; what it leaves waits, and with it all that follows."""
-        taken = self._handler.on_publish(run)
+        """Hand messages on; what it leaves waits, and with it all that follows."""
+        traffic = self._traffic
+        if traffic is None:
+            traffic = self._traffic = self._handler.traffic()
+        taken = traffic.on_publish(run)
         self.published += taken
         self._rest = run_from(run, taken) if taken < len(run.payloads) else None
 
@@ -293,12 +300,15 @@ class Connection(ConnectionMachine):
             )
 
     def _acks(self, packet: Packet) -> None:
+        traffic = self._traffic
+        if traffic is None:
+            traffic = self._traffic = self._handler.traffic()
         if isinstance(packet, AckRun):
             for packet_id in packet.packet_ids:
-                self._handler.on_ack(packet.kind, packet_id, r.SUCCESS)
+                traffic.on_ack(packet.kind, packet_id, r.SUCCESS)
         else:
             assert isinstance(packet, Ack)
-            self._handler.on_ack(packet.kind, packet.packet_id, packet.reason_code)
+            traffic.on_ack(packet.kind, packet.packet_id, packet.reason_code)
 
     def answered(self, messages: int = 1) -> None:
         """Count messages of QoS 1 and 2 that were answered: by PUBACK, PUBCOMP, or a PUBREC with an error."""

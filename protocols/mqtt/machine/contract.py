@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import attrs
 
 from leveret.protocols.mqtt.codec.packets import Connect, Disconnect, Subscribe, Unsubscribe
-from leveret.protocols.mqtt.codec.reader import PublishRun
+from leveret.protocols.mqtt.machine.traffic import Traffic
 from leveret.protocols.shared.machine.contract import Wait
 
 
@@ -72,15 +72,8 @@ class Handler(ABC):
         """Called after CONNACK was sent: what the session has goes out now."""
 
     @abstractmethod
-    def on_publish(self, run: PublishRun) -> int:
-        """Publish messages, whose topics are whole and whose packet identifiers count as received.
-
-        Returns how many were: the rest is given again once others have had their turn.
-        """
-
-    @abstractmethod
-    def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
-        """Take a PUBACK, PUBREC, PUBREL or PUBCOMP, as `kind` says."""
+    def traffic(self) -> Traffic:
+        """Return what takes the client's messages and acknowledgements. Called once, for the first."""
 
     @abstractmethod
     def on_subscribe(self, subscribe: Subscribe) -> tuple[int, ...]:

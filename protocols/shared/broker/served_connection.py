@@ -20,8 +20,10 @@ from leveret.config.compat import OfferExternal
 from leveret.config.config import Config
 from leveret.errors import Failure
 from leveret.front_end import READ_ALL, FrontEnd, Peer
+from leveret.intake import Intake
 from leveret.observability.connection_stats import ConnectionFacts
 from leveret.outbox import Outbox
+from leveret.protocols.shared.broker.served_intake import ServedIntake
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.publishing.publish_rate import Meter
@@ -62,6 +64,11 @@ class ServedConnection(FrontEnd):
         self._last_words = b""  # that the mechanism sends at the end of the login
         self._entered = False
 
+    def begin(self, wire: ConnectionMachine) -> None:
+        """Set the machine of the connection, before any input."""
+        self.wire = wire
+        self._intake = ServedIntake(self.broker, self, wire)
+
     @abstractmethod
     def refused_login(self, failure: Failure) -> Exception:
         """Return the protocol's error for a failed login."""
@@ -99,6 +106,27 @@ class ServedConnection(FrontEnd):
     @property
     def description(self) -> str:  # type: ignore[override]
         return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
+
+    def intake(self) -> Intake:
+        return self._intake
+
+    def receive(self, data: bytes, now: float) -> None:
+        self._intake.receive(data, now)
+
+    def heard(self, published: int) -> None:
+        """Called after a read that has brought so many messages, if rates, full queues or an alarm hold for them."""
+        if self.client.meter is not None:
+            self.count(self.client.meter, published)
+        if self.broker.overfull:
+            self.wait_for_queues()
+        reason = self.broker.alarms.reason
+        if reason and self._entered:  # a connection that has left the virtual host is read to its end
+            self.heard_during(reason, published)
+
+    def heard_during(self, reason: str, published: int) -> None:
+        """Called after a read during an alarm."""
+        if published:
+            self.hold_back()
 
     def deadline(self) -> float | None:
         return self.wire.deadline()
@@ -212,6 +240,9 @@ class ServedConnection(FrontEnd):
         self._last_words = answer.octets
         return None
 
+    def renew_if_checked(self) -> None:
+        """Complete the renewal of a secret, if it has been checked."""
+
     def wake(self) -> None:
         self.wire.halted = True
         super().wake()
@@ -222,6 +253,7 @@ class ServedConnection(FrontEnd):
         self.client.address = self.peer.host
         self.client.enter(virtual_host)
         self._entered = True
+        self._intake.client = self.client
         if self.client.meter is not None:
             self.read_max = self.client.meter.read_max
         self.is_stranger = False
@@ -240,6 +272,7 @@ class ServedConnection(FrontEnd):
         self._stop_waiting()
         if self._entered:
             self._entered = False
+            self._intake.client = None
             self.client.leave()
 
     def _stop_waiting(self) -> None:
@@ -280,10 +313,21 @@ class RenewableConnection(ServedConnection):
         except Failure as failure:
             raise self.refused_secret(failure) from None
         if isinstance(found, Waiting):
+            self._intake.renews = True
             self.wait_for(found)
             return Wait.WAIT
         self.change_user(found)
         return None
+
+    def renew_if_checked(self) -> None:
+        checked = self._renewal.checked()
+        self._intake.renews = self._renewal.waiting is not None
+        if checked is not None:
+            self.renewed(checked.user)
+
+    @abstractmethod
+    def renewed(self, user: User | None) -> None:
+        """Change the user to the one whose new secret has been checked, and tell the client."""
 
     def change_user(self, user: User | None) -> None:
         if user is None:
@@ -297,4 +341,5 @@ class RenewableConnection(ServedConnection):
 
     def _stop_waiting(self) -> None:
         self._renewal.drop()
+        self._intake.renews = False
         super()._stop_waiting()

@@ -43,11 +43,13 @@ class ConnectionMachine(ABC):
         "_tail",
         "_tail_size",
         "ended_because",
+        "gathers",
         "gave_up",
         "halted",
         "heartbeat_s",
         "outbox",
         "peer_spoke",
+        "published",
         "state",
         "unfinished",
     )
@@ -62,6 +64,8 @@ class ConnectionMachine(ABC):
         self.halted = False  # input is left over, to be handled after the turns of other connections
         self.heartbeat_s = 0  # as negotiated; 0 is none
         self.gave_up = False  # the peer was silent for too long
+        self.gathers = False  # it does something once for all input of a read, in `flush`
+        self.published = 0  # messages that have come, ever, where that is counted
         self.unfinished = UnfinishedContents()
         self._needed = 0
         self._tail: list[bytes] = []  # the beginning of `_needed` bytes, in the pieces that were received
@@ -129,6 +133,9 @@ class ConnectionMachine(ABC):
                 data = b"".join((*self._held, data))
                 self._held.clear()
             self._take(data)
+
+    def flush(self) -> None:
+        """Do what is done once for all input of a read. Called after `receive` if it `gathers`."""
 
     def _is_checking(self) -> bool:
         return self.state is CHECKING
