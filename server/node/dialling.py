@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from leveret.front_end import Dial, FrontEnd, Peer, TlsFacts
+from leveret.front_end import Dial, Peer, TlsFacts
 from leveret.server.node.listener import ListenerRules
 from leveret.server.node.tls import reason
 from leveret.server.node.tls_socket import TlsSocket
-from leveret.server.node.transport import Transport
+from leveret.server.node.transport import Transport, begin
 
 if TYPE_CHECKING:
     from leveret.config.amqp_uri import Uri
@@ -31,10 +31,6 @@ class DialledTransport(Transport):
         super().__init__(node, connected, peer, ListenerRules(()))
         self._is_stranger = False
         self._is_wrapped = isinstance(connected, TlsSocket)
-
-    def begin(self, front: FrontEnd) -> None:
-        self.front = front
-        front.on_wake, front.on_resume = self._woken, self._go_on
 
     async def _first_bytes(self) -> bytes:
         return b""
@@ -55,7 +51,7 @@ async def dial(node: Node, request: Dial) -> None:
         front = request.front(transport.outbox, node.broker.tick(), node.config.message_size_max)
         if front is None:
             return
-        transport.begin(front)
+        begin(transport, front)
         node.transports[transport.outbox] = transport
         await transport.serve()
 

@@ -114,9 +114,7 @@ class Transport(SocketIO, Connected):
             protocol = recognised(self, data)
             if protocol.prepare is not None:
                 await self.node.prepare(protocol.prepare)
-            self.front = front_end(self, protocol)
-            self.intake = self.front.intake()
-            self.front.on_wake, self.front.on_resume = self._woken, self._go_on
+            begin(self, front_end(self, protocol))
         while data or (self.front is not None and self.front.halted):
             if self.node.term is not None and self.node.has_lapsed():
                 await wait_unblocked(self)
@@ -508,6 +506,12 @@ def leave_strangers(transport: Transport) -> None:
     """Count a connection no longer as one that has not logged in."""
     transport.node.admission.strangers.leave(transport)
     transport.node.broker.timers.cancel(transport._log_in_timer)
+
+
+def begin(transport: Transport, front: FrontEnd) -> None:
+    """Have a front-end serve a connection, from its next bytes on."""
+    transport.front, transport.intake = front, front.intake()
+    front.on_wake, front.on_resume = transport._woken, transport._go_on
 
 
 def nothing_held(transport: Transport) -> None:

@@ -33,7 +33,7 @@ from leveret.protocols.amqp010.machine.connection import Connection
 from leveret.protocols.amqp010.machine.contract import AmqpError, AttachRefused, Handler, Tuning
 from leveret.protocols.amqp010.machine.session import Session
 from leveret.protocols.shared.broker.ack_timeouts import tagged
-from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.broker.machine_ends import ServingWriter
 from leveret.protocols.shared.broker.served_connection import ServedConnection
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Anonymous

@@ -30,7 +30,7 @@ from leveret.protocols.amqp091.codec.fields import values_in
 from leveret.protocols.amqp091.codec.wire import FieldTable, Method
 from leveret.protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning
 from leveret.protocols.shared.broker.ack_timeouts import tagged
-from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.broker.machine_ends import ServingWriter
 from leveret.protocols.shared.broker.served_connection import RenewableConnection
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Mechanism

@@ -27,7 +27,7 @@ from leveret.protocols.amqp091.broker.encoding import ENCODING, rendered
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import Method
 from leveret.protocols.amqp091.machine.client import Client, Login, Owner
-from leveret.protocols.shared.broker.outbox_writer import OutboxWriter
+from leveret.protocols.shared.broker.machine_ends import OutboxWriter
 from leveret.protocols.shared.broker.remote_end import Link
 from leveret.protocols.shared.broker.remote_end import RemoteEnd as DialledEnd
 from leveret.version import VERSION

@@ -38,7 +38,7 @@ from leveret.protocols.amqp10.codec.types import Value
 from leveret.protocols.amqp10.machine.connection import Connection
 from leveret.protocols.amqp10.machine.contract import Handler, Tuning
 from leveret.protocols.amqp10.machine.session import Session
-from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.broker.machine_ends import ServingWriter
 from leveret.protocols.shared.broker.served_connection import RenewableConnection
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Anonymous

@@ -23,7 +23,7 @@ from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.wire import MASK, distance
 from leveret.protocols.amqp10.machine.client import HANDLE, Client10, Login, Owner, said
-from leveret.protocols.shared.broker.outbox_writer import OutboxWriter
+from leveret.protocols.shared.broker.machine_ends import OutboxWriter
 from leveret.protocols.shared.broker.remote_end import Link, RemoteEnd
 
 if TYPE_CHECKING:

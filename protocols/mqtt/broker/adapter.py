@@ -44,7 +44,7 @@ from leveret.protocols.mqtt.codec.packets import (
 )
 from leveret.protocols.mqtt.machine.connection import Connection
 from leveret.protocols.mqtt.machine.contract import Accepted, Answer, Challenge, Handler, Renewed, Terms
-from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.broker.machine_ends import ServingWriter
 from leveret.protocols.shared.broker.served_connection import ServedConnection
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.login import Login

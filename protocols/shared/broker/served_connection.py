@@ -23,7 +23,7 @@ from leveret.front_end import READ_ALL, FrontEnd, Peer
 from leveret.intake import Intake
 from leveret.observability.connection_stats import ConnectionFacts
 from leveret.outbox import Outbox
-from leveret.protocols.shared.broker.served_intake import ServedIntake
+from leveret.protocols.shared.broker.machine_ends import ServedIntake
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.publishing.publish_rate import Meter

@@ -1,20 +1,69 @@
-"""The intake of a served connection: what is done for each read besides the machine's work.
+"""The ends of a connection's machine on the node's side: what feeds it, and what takes its output.
 
-node ──bytes──> ServedIntake ──> ConnectionMachine
+node ──bytes──> ServedIntake ──> ConnectionMachine ──> OutboxWriter ──> outbox
                      └─ rates, full queues or an alarm? ──> ServedConnection.heard
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from leveret.broker import Broker
 from leveret.intake import Intake
+from leveret.outbox import Outbox
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
+from leveret.protocols.shared.machine.contract import Writer
 
 if TYPE_CHECKING:
     from leveret.client import Client
+    from leveret.front_end import FrontEnd
     from leveret.protocols.shared.broker.served_connection import ServedConnection
+
+
+class OutboxWriter(Writer):
+    """A writer that passes everything on to the outbox."""
+
+    __slots__ = ("_outbox",)
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def write(self, data: bytes) -> None:
+        self._outbox.write(data)
+
+    def open(self) -> list[bytes]:
+        return self._outbox.open()
+
+    def wrote(self, count: int) -> None:
+        self._outbox.wrote(count)
+
+    def written(self) -> int:
+        return self._outbox.written()
+
+    def room(self) -> int:
+        return self._outbox.room()
+
+    def shut(self) -> None:
+        self._outbox.shut()
+
+
+class ServingWriter(OutboxWriter):
+    """The writer of a connection that a client has opened, which shares the node with others."""
+
+    __slots__ = ("_broker", "_front")
+
+    def __init__(self, outbox: Outbox, broker: Broker, front: FrontEnd) -> None:
+        super().__init__(outbox)
+        self._broker = broker
+        self._front = front
+
+    def is_enough(self) -> bool:
+        return self._outbox.full or self._broker.is_turn_over()
+
+    def in_portions(self, step: Callable[[], bool]) -> None:
+        if not self._broker.long_work.begin(step, self._front.wake):
+            self._front.waits = True
 
 
 class ServedIntake(Intake):
