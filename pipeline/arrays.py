@@ -5,6 +5,7 @@ Arrow finds equal rows, column by column, so that Python sees each distinct row 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar, cast
 
@@ -201,6 +202,13 @@ def running_sum(numbers: Sequence[Array], each: int) -> memoryview[int]:
     (_, octets) = cast(Buffered, pc.cumulative_sum(total)).buffers()
     assert octets is not None
     return memoryview(octets).cast("b").cast("q")[: len(numbers[0])]
+
+
+def as_flags(truths: Array) -> array[int]:
+    """Return booleans, none of them null, as bytes that are 0 or 1."""
+    (_, octets) = cast(Buffered, pc.cast(truths, pa.uint8())).buffers()
+    assert octets is not None
+    return array("B", bytes(memoryview(octets)[: len(truths)]))
 
 
 def as_places(which: Array) -> memoryview[int]:

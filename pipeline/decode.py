@@ -249,10 +249,10 @@ class Decoder:
         rows = self._rows(found)
         if self._filter is not None and found:
             flags = array("B", map(and_, flags, self._filter.flags(found, rows.header_shapes)))
-            wanted_pieces, flags = _with_any(found, flags)
-            if len(wanted_pieces) < len(found):
-                found = wanted_pieces
-                rows = self._rows(found)
+            found, wanted = _with_any(found, flags)
+            # Shapes that are known take as long to find again as columns do.
+            if rows.header_shapes is None or len(wanted) <= rows.count // 2:
+                rows, flags = self._rows(found), wanted
         if self._conditions is not None:
             self.is_over = self._conditions.is_over(run[-1].block.header.arrived)
         if not found:

@@ -1,9 +1,9 @@
 """Decide which messages of a block a read gives, by the options `selector`, `minBodyBytes` and `maxBodyBytes`.
 
 Spark hands over no conditions on headers and on the length of a body, and none of streaming reads. These options are
-looked at in the task, before anything is decoded for Spark: once for all messages with the same properties, or, where
-properties differ, once for all that have the same values in the headers that the selector names. Those are columns, of
-rows of one shape (pipeline/shapes.py), in which Arrow finds equal values.
+looked at in the task, before anything is decoded for Spark: once for all messages with the same properties. Where
+properties differ, the headers that a selector names are columns, of rows of one shape (pipeline/shapes.py), for which
+Arrow evaluates it (pipeline/column_conditions.py). What Arrow cannot is evaluated once for all rows of equal values.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from leveret.durable.store.origin import Origin, facts_of, notes_of
 from leveret.message import Encoding, Facts, Message
 from leveret.pipeline import properties091
-from leveret.pipeline.arrays import Groups, grouped, paired
+from leveret.pipeline.arrays import Groups, as_flags, grouped, paired
 from leveret.pipeline.arrow import Array, array_of, repeated
+from leveret.pipeline.column_conditions import column, constant, truths
 from leveret.pipeline.decode import NOTES, WALKERS, bodies_of, is_plain
 from leveret.pipeline.options import Options
 from leveret.pipeline.shapes import Joined, Shape, Shapes, Walker, shapes_of
@@ -44,8 +44,10 @@ from leveret.selectors.conditions import (
     Negative,
     Not,
     Reading,
+    known,
 )
 from leveret.selectors.parser import Selector, compile_selector
+from leveret.values import Value
 
 if TYPE_CHECKING:
     from leveret.pipeline.decode import Piece
@@ -109,7 +111,6 @@ class RowFilter:
             parts = [piece.all_properties(lengths) for piece in run]
             shapes = shapes_of(Joined(parts, lengths), True, walker)
         encoding = run[0].encodings()[0]
-        only = ONLY[encoding.name]
         begins = list(accumulate(map(len, run), initial=0))
 
         def found_at(row: int) -> tuple[Piece, int]:
@@ -118,21 +119,9 @@ class RowFilter:
             return run[which], run[which].low + row - begins[which]
 
         def shaped(shape: Shape) -> Array:
-            names = [name for name in self._headers or () if name in shape.octets]
-            alike: Groups[tuple[object, ...]] = Groups(None, [()])
-            for name in names:
-                both = paired(alike, grouped(shape.octets[name]()))
-                alike = Groups(both.which, [(*before, value) for before, value in both.distinct])
             (first,) = cast("list[int]", shape.rows.slice(0, 1).to_pylist())
             piece, at = found_at(first)
-            raw = piece.properties(at)
-            outcomes = [
-                self._outcome(encoding, only(raw, cast(Entries, list(zip(names, values, strict=True)))))
-                for values in alike.distinct
-            ]
-            if alike.which is None:
-                return repeated(outcomes[0], len(shape.rows), pa.bool_())
-            return array_of(outcomes, pa.bool_()).take(alike.which)
+            return self._shaped(shape, encoding, piece.properties(at))
 
         def single(rows: Sequence[int]) -> Array:
             found = [
@@ -141,8 +130,36 @@ class RowFilter:
             ]
             return array_of(found, pa.bool_())
 
-        column = shapes.column(shaped, single)
-        return array("B", cast("list[int]", pc.cast(column, pa.uint8()).to_pylist()))
+        return as_flags(shapes.column(shaped, single))
+
+    def _shaped(self, shape: Shape, encoding: Encoding, raw: bytes) -> Array:
+        """Return which rows of a shape are wanted. `raw` are the properties of one of them."""
+        assert self._selector is not None
+        shared = headers_of(encoding, ONLY[encoding.name](raw, ()))
+
+        def header(name: str) -> Array:
+            values = shape.varying.get(name)
+            return constant(known(shared.get(name))) if values is None else column(values.typed)
+
+        found = truths(self._selector.condition, header, len(shape.rows))
+        return self._by_values(shape, encoding, raw) if found is None else found
+
+    def _by_values(self, shape: Shape, encoding: Encoding, raw: bytes) -> Array:
+        """Return the same, with the condition evaluated once for all rows with the same values."""
+        names = [name for name in self._headers or () if name in shape.varying]
+        alike: Groups[tuple[object, ...]] = Groups(None, [()])
+        for name in names:
+            both = paired(alike, grouped(shape.varying[name].spelled()))
+            alike = Groups(both.which, [(*before, value) for before, value in both.distinct])
+        outcomes = [
+            self._outcome(
+                encoding, ONLY[encoding.name](raw, cast(Entries, list(zip(names, values, strict=True))))
+            )
+            for values in alike.distinct
+        ]
+        if alike.which is None:
+            return repeated(outcomes[0], len(shape.rows), pa.bool_())
+        return array_of(outcomes, pa.bool_()).take(alike.which)
 
     def _outcome(self, encoding: Encoding, raw: bytes) -> bool:
         """Return the outcome for properties that have nothing but headers."""
@@ -155,8 +172,7 @@ class RowFilter:
     def _holds(self, encoding: Encoding, raw: bytes) -> bool:
         assert self._selector is not None
         try:
-            headers = properties091.read(raw).headers if encoding is AMQP091 else encoding.headers(raw)
-            return self._selector.condition.value(Reading(NOTHING, dict(headers or {}))) is True
+            return self._selector.condition.value(Reading(NOTHING, headers_of(encoding, raw))) is True
         except Exception:  # as `Selector.matches`: what cannot be read does not match
             return False
 
@@ -212,6 +228,11 @@ def headers_in(selector: Selector) -> frozenset[str] | None:
         elif not isinstance(node, Literal):
             return None
     return frozenset(names)
+
+
+def headers_of(encoding: Encoding, raw: bytes) -> dict[str, Value]:
+    """Return the headers in properties. Raises whatever the encoding raises."""
+    return dict((properties091.read(raw).headers if encoding is AMQP091 else encoding.headers(raw)) or {})
 
 
 def only_091(raw: bytes, headers: Entries) -> bytes:

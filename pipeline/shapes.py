@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from sys import byteorder
-from typing import Final, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -92,17 +92,31 @@ class Joined:
         found: Array = parts.take(pc.multiply(counted(0, len(begin)), pa.scalar(2, pa.int64())))
         return found
 
-    def numbers(self, span: Span, width: int) -> Array:
-        """Return signed numbers of 4 or 8 bytes."""
-        numbers = array("i" if width == 4 else "q")
+    def numbers(self, span: Span, letter: str) -> Array:
+        """Return numbers, given by the letter that their type has in `struct`, as the widest of their kind."""
+        numbers: array[int] = array(letter, b"")
         octets = cast(Buffered, self.slices(span)).buffers()[2]
         assert octets is not None
-        numbers.frombytes(memoryview(octets)[: len(span[0]) * width])
+        numbers.frombytes(memoryview(octets)[: len(span[0]) * numbers.itemsize])
         if byteorder == "little":
             numbers.byteswap()
-        kind = pa.int32() if width == 4 else pa.int64()
-        found: Array = pc.cast(numbers_of(memoryview(numbers), kind), pa.int64())
+        stored, widest = NUMBERS[letter]
+        found: Array = pc.cast(numbers_of(memoryview(numbers), stored), widest)
         return found
+
+
+NUMBERS: Final[Mapping[str, tuple[Kind, Kind]]] = {  # how they are stored, and the widest type of their kind
+    "b": (pa.int8(), pa.int64()),
+    "B": (pa.uint8(), pa.int64()),
+    "h": (pa.int16(), pa.int64()),
+    "H": (pa.uint16(), pa.int64()),
+    "i": (pa.int32(), pa.int64()),
+    "I": (pa.uint32(), pa.int64()),
+    "q": (pa.int64(), pa.int64()),
+    "Q": (pa.uint64(), pa.uint64()),
+    "f": (pa.float32(), pa.float64()),
+    "d": (pa.float64(), pa.float64()),
+}
 
 
 def item(array: Array, at: int) -> object:
@@ -159,12 +173,23 @@ class Walk:
 
     def long(self) -> Span:
         """Pass four bytes with a length, and so many bytes, which are returned."""
-        sizes = self._joined.numbers(self.fixed(4), 4)
+        sizes = self._joined.numbers(self.fixed(4), "i")
         self.require(pc.greater_equal(sizes, 0))
         return self._move(pc.add(self.at, sizes))
 
     def end(self) -> None:
         self.require(pc.equal(self.at, self._ends))
+
+
+class HeaderValues(Protocol):
+    """The values that the rows of a shape have in one header, all of one type."""
+
+    @property
+    def typed(self) -> Array | None:
+        """They as booleans, int64, uint64, doubles, texts or nulls; None for other types, and where some do not fit."""
+
+    def spelled(self) -> Array:
+        """Return their bytes, with types and lengths."""
 
 
 @attrs.define(slots=False)
@@ -175,8 +200,7 @@ class Shape:
     values: Mapping[str, Column]  # of properties, by their neutral names
     # names and texts; None: they have none, or nobody asks for them
     headers: Sequence[tuple[str, Column]] | None
-    # The bytes of headers, with their types, by name: of those that differ from row to row.
-    octets: Mapping[str, Column]
+    varying: Mapping[str, HeaderValues]  # by name: of the headers that may differ from row to row
 
     def properties(self, kind: Kind) -> Array:
         """Return a struct for each row."""
@@ -293,6 +317,17 @@ def by_value(values: Array, convert: Callable[[bytes], object], kind: Kind) -> A
     encoded: Encoded = pc.dictionary_encode(values)
     distinct = cast("list[bytes]", encoded.dictionary.to_pylist())
     return array_of(list(map(convert, distinct)), kind).take(encoded.indices)
+
+
+WRITTEN: Final = frozenset((pa.int64(), pa.uint64(), pa.string()))  # what Arrow writes as Python does
+
+
+def written(typed: Array | None) -> Array | None:
+    """Return the values of a header as texts; None if Arrow would write them in another way."""
+    if typed is None or typed.type not in WRITTEN:
+        return None
+    found: Array = pc.cast(typed, pa.string())
+    return found
 
 
 def texts(values: Array, convert: Callable[[bytes], object]) -> Array:

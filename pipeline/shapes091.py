@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, cast
 
 import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from leveret.pipeline.arrow import Array
-from leveret.pipeline.properties091 import FIELDS, INT, LONGLONG, OCTET, REST, SHORT, TABLE, TEXT
+from leveret.pipeline.arrow import Array, repeated
+from leveret.pipeline.properties091 import FIELDS, LONGLONG, OCTET, REST, SHORT, TABLE
 from leveret.pipeline.shapes import (
     Joined,
     Shape,
@@ -21,15 +21,14 @@ from leveret.pipeline.shapes import (
     item,
     short_text,
     short_texts,
-    texts,
     times,
+    written,
 )
 from leveret.pipeline.texts import CONVERTED, readable, said
 from leveret.protocols.amqp091.broker.core_values import core_value
 from leveret.protocols.amqp091.broker.encoding import DURABLE, ttl_ms
-from leveret.protocols.amqp091.codec.fields import value_at
+from leveret.protocols.amqp091.codec.fields import NUMBERS, value_at
 
-LONG = b"l"[0]  # the type of a header that is a number of 64 bits
 WIDTHS: Final = {  # bytes of a header's value, by its type
     kind: width
     for kinds, width in ((b"V", 0), (b"tbB", 1), (b"sUu", 2), (b"Iif", 4), (b"D", 5), (b"LldT", 8))
@@ -39,15 +38,29 @@ SIZED: Final = frozenset(b"SxAF")  # types of headers whose value begins with it
 STEPS: Final = {OCTET: 1, LONGLONG: 8}  # bytes of properties that are numbers
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Header:
-    """A header of all rows of a shape: its name, the type of its value, and where that is."""
+    """A header of all rows of a shape: its name, the type of its values, and where those are."""
 
+    joined: Joined
     name: bytes
     kind: int
     kind_at: Array
-    begin: Array
-    end: Array
+    span: Span
+
+    @cached_property
+    def typed(self) -> Array | None:
+        """The values, unless they are of a type that Arrow does not have, or bytes that are no text."""
+        convert = TYPED.get(self.kind)
+        return None if convert is None else convert(self.joined, self.span)
+
+    def spelled(self) -> Array:
+        """Return the values' bytes, with types and lengths."""
+        return self.joined.slices((self.kind_at, self.span[1]))
+
+    def texts(self) -> Array:
+        found = written(self.typed)
+        return by_value(self.spelled(), _said_field, pa.string()) if found is None else found
 
 
 def shape_of(joined: Joined, rows: Array, with_headers: bool) -> Shape | None:
@@ -69,7 +82,7 @@ def shape_of(joined: Joined, rows: Array, with_headers: bool) -> Shape | None:
             walk.long()
         else:
             assert kind == TABLE
-            headers = _table(walk)
+            headers = _table(joined, walk)
             if headers is None:
                 return None
     walk.end()
@@ -79,15 +92,11 @@ def shape_of(joined: Joined, rows: Array, with_headers: bool) -> Shape | None:
         values[name] = partial(convert, joined, span)
     if headers is None:
         return Shape(rows, values, None, {})
-    texts_of = [(_name(each), partial(_header_texts, joined, each)) for each in headers]
-    octets = {
-        each.name.decode("utf-8", "surrogateescape"): partial(joined.slices, (each.kind_at, each.end))
-        for each in headers
-    }
-    return Shape(rows, values, texts_of, octets)
+    named = {each.name.decode("utf-8", "surrogateescape"): each for each in headers}
+    return Shape(rows, values, [(readable(name), each.texts) for name, each in named.items()], named)
 
 
-def _table(walk: Walk) -> list[Header] | None:
+def _table(joined: Joined, walk: Walk) -> list[Header] | None:
     """Pass a table; None if the first row's is none."""
     begin, end = walk.long()
     walk.at = begin
@@ -99,14 +108,10 @@ def _table(walk: Walk) -> list[Header] | None:
         (kind,) = walk.same(1)
         if kind not in WIDTHS and kind not in SIZED:
             return None
-        begin, after = walk.long() if kind in SIZED else walk.fixed(WIDTHS[kind])
-        headers.append(Header(name, kind, kind_at, begin, after))
+        span = walk.long() if kind in SIZED else walk.fixed(WIDTHS[kind])
+        headers.append(Header(joined, name, kind, kind_at, span))
     walk.require(pc.equal(walk.at, end))
     return headers if len({each.name for each in headers}) == len(headers) else None
-
-
-def _name(header: Header) -> str:
-    return readable(header.name.decode("utf-8", "surrogateescape"))
 
 
 def _times_to_live(joined: Joined, span: Span) -> Array:
@@ -125,17 +130,37 @@ def _octets(joined: Joined, span: Span) -> Array:
 
 
 def _times(joined: Joined, span: Span) -> Array:
-    return times(joined.numbers(span, 8))
+    return times(joined.numbers(span, "q"))
 
 
-def _header_texts(joined: Joined, header: Header) -> Array:
-    span = header.begin, header.end
-    if header.kind == TEXT:
-        return texts(joined.slices(span), lambda octets: said(core_value(octets)))
-    if header.kind in (INT, LONG):
-        found: Array = pc.cast(joined.numbers(span, WIDTHS[header.kind]), pa.string())
-        return found
-    return by_value(joined.slices((header.kind_at, header.end)), _said_field, pa.string())
+def _null(joined: Joined, span: Span) -> Array:
+    return repeated(None, len(span[0]), pa.null())
+
+
+def _truth(joined: Joined, span: Span) -> Array:
+    found: Array = pc.not_equal(joined.at(span[0]), 0)
+    return found
+
+
+def _number(letter: str, joined: Joined, span: Span) -> Array:
+    return joined.numbers(span, letter)
+
+
+def _text(joined: Joined, span: Span) -> Array | None:
+    try:
+        found: Array = pc.cast(joined.slices(span), pa.string())
+    except pa.ArrowInvalid:
+        return None
+    return found
+
+
+TYPED: Final[dict[int, Callable[[Joined, Span], Array | None]]] = {  # by the type of a header
+    **{kind: partial(_number, struct.format[1:]) for kind, struct in NUMBERS.items()},
+    ord("t"): _truth,
+    ord("T"): partial(_number, "Q"),
+    ord("S"): _text,
+    ord("V"): _null,
+}
 
 
 def _said_field(octets: bytes) -> str | None:

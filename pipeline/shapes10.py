@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from leveret.pipeline.arrays import Buffered
-from leveret.pipeline.arrow import Array, array_of, counted, repeated
+from leveret.pipeline.arrow import Array, Kind, array_of, counted, repeated
 from leveret.pipeline.shapes import (
     Column,
     Joined,
@@ -29,6 +29,7 @@ from leveret.pipeline.shapes import (
     short_text,
     texts,
     times,
+    written,
 )
 from leveret.pipeline.texts import CONVERTED, readable, said
 from leveret.protocols.amqp10.broker import addresses, conversion
@@ -39,7 +40,7 @@ from leveret.protocols.amqp10.codec.sections import APPLICATION, BODY, DATA, PRO
 from leveret.protocols.amqp10.codec.types import Value, value_at
 
 # Types, and lists and maps, by their format codes.
-NULL, INT, LONG, ULONG, TIMESTAMP, UUID, EMPTY_LIST = 0x40, 0x71, 0x81, 0x80, 0x83, 0x98, 0x45
+NULL, BOOLEAN, INT, LONG, ULONG, TIMESTAMP, UUID, EMPTY_LIST = 0x40, 0x56, 0x71, 0x81, 0x80, 0x83, 0x98, 0x45
 BINARIES: Final = frozenset((0xA0, 0xB0))
 STRINGS: Final = frozenset((0xA1, 0xB1))
 SYMBOLS: Final = frozenset((0xA3, 0xB3))
@@ -48,7 +49,7 @@ UNSIGNED_INTS: Final = frozenset((0x43, 0x52, 0x70))
 INTEGERS: Final = UNSIGNED_INTS | {0x44, 0x50, 0x51, 0x53, 0x54, 0x55, 0x60, 0x61, INT, LONG, ULONG}
 IDS: Final = TEXTS | BINARIES | INTEGERS | {UUID}
 # Those that a header may have here: others are rare.
-SCALARS: Final = IDS | {NULL, 0x41, 0x42, 0x56, 0x72, 0x73, 0x82, TIMESTAMP}
+SCALARS: Final = IDS | {NULL, BOOLEAN, 0x41, 0x42, 0x72, 0x73, 0x82, TIMESTAMP}
 LISTS: Final = frozenset((0xC0, 0xD0))
 MAPS: Final = frozenset((0xC1, 0xD1))
 SHORT_NAMES: Final = frozenset((0xA1, 0xA3))
@@ -76,7 +77,7 @@ def shape_of(joined: Joined, rows: Array, with_headers: bool) -> Shape | None:
         }
         if at[PROPERTIES] < at[APPLICATION]:
             values |= _properties(joined, walk)
-        octets: dict[str, Column] = {}
+        varying: dict[str, Values] = {}
         headers: list[tuple[str, Column]] = [
             (readable(name), partial(repeated, said(value), len(rows), pa.string()))
             for name, value in (envelope.headers or {}).items()
@@ -84,13 +85,13 @@ def shape_of(joined: Joined, rows: Array, with_headers: bool) -> Shape | None:
         if at[APPLICATION] < at[BODY]:
             found = _application(joined, walk, with_headers)
             headers = [(name, each.texts) for name, each in found] + headers
-            octets = {name: each.spelled for name, each in found}
+            varying = dict(found)
     except (UnusualError, AmqpError):
         return None
     walk.end()
     if len({name for name, _ in headers}) < len(headers):
         return None
-    return Shape(rows, values, headers or None, octets)
+    return Shape(rows, values, headers or None, varying)
 
 
 ENVELOPE: Final = {"durable": pa.bool_(), "priority": pa.int64(), "ttl_ms": pa.int64(), "type": pa.string()}
@@ -181,22 +182,23 @@ class Values:
         return self._joined.slices((self._begin, self._span[1]))
 
     def numbers(self) -> Array:
-        """Return signed numbers of 4 or 8 bytes."""
-        return self._joined.numbers(self._span, WIDTHS[self.type])
+        return self._joined.numbers(self._span, LETTERS[self.type])
+
+    @cached_property
+    def typed(self) -> Array | None:
+        """The values, unless they are of a type that Arrow does not have, or booleans that are none."""
+        if self._text is not None:
+            return self._text
+        if self.type in CONSTANTS:
+            value, kind = CONSTANTS[self.type]
+            return repeated(value, len(self._begin), kind)
+        convert = TYPED.get(self.type)
+        return None if convert is None else convert(self)
 
     def texts(self) -> Array:
         """Return values of headers, or ids, as texts."""
-        if self._text is not None:
-            return self._text
-        if self.type in (INT, LONG):
-            found: Array = pc.cast(self.numbers(), pa.string())
-        elif self.type == UUID:
-            found = _uuids(self.octets())
-        elif self.type == ULONG:
-            found = pc.cast(self.numbers().view(pa.uint64()), pa.string())  # type: ignore[attr-defined]
-        else:
-            found = self.converted(lambda value: said(neutral(value)))
-        return found
+        found = written(self.typed)
+        return self.converted(lambda value: said(neutral(value))) if found is None else found
 
     def converted(self, convert: Callable[[Value], str | None]) -> Array:
         """Return what `convert` makes of each; equal ones are converted once."""
@@ -216,6 +218,49 @@ def _uuids(octets: Array) -> Array:
     parts = [pc.utf8_slice_codeunits(text, *part) for part in UUID_PARTS]
     found: Array = pc.binary_join_element_wise(*parts, "-")
     return found
+
+
+def _truths(values: Values) -> Array | None:
+    octets = values.numbers()
+    found: Array = pc.cast(octets, pa.bool_())
+    return found if pc.all(pc.less_equal(octets, 1)).as_py() else None
+
+
+def _seconds(values: Values) -> Array:
+    """Return times in whole seconds, rounded down."""
+    milliseconds = values.numbers()
+    towards_zero = pc.divide(milliseconds, 1000)
+    is_below = pc.less(milliseconds, pc.multiply(towards_zero, 1000))
+    found: Array = pc.subtract(towards_zero, pc.cast(is_below, pa.int64()))
+    return found
+
+
+LETTERS: Final = {  # of numbers, in `struct`
+    **dict.fromkeys((0x50, 0x52, 0x53, BOOLEAN), "B"),
+    **dict.fromkeys((0x51, 0x54, 0x55), "b"),
+    0x60: "H",
+    0x61: "h",
+    0x70: "I",
+    INT: "i",
+    ULONG: "Q",
+    LONG: "q",
+    TIMESTAMP: "q",
+    0x72: "f",
+    0x82: "d",
+}
+CONSTANTS: Final[dict[int, tuple[object, Kind]]] = {  # types that have one value
+    NULL: (None, pa.null()),
+    0x41: (True, pa.bool_()),
+    0x42: (False, pa.bool_()),
+    0x43: (0, pa.int64()),
+    0x44: (0, pa.int64()),
+}
+TYPED: Final[dict[int, Callable[[Values], Array | None]]] = {
+    **dict.fromkeys(LETTERS, Values.numbers),
+    BOOLEAN: _truths,
+    TIMESTAMP: _seconds,
+    UUID: lambda values: _uuids(values.octets()),
+}
 
 
 def _user_id(values: Values) -> Array:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -294,16 +295,16 @@ class Between(ConditionNode):
 
 
 class In(ConditionNode):
-    __slots__ = ("_items", "part")
+    __slots__ = ("items", "part")
     kind = TRUTH
 
     def __init__(self, part: ConditionNode, items: Iterable[bool | int | float | str]) -> None:
         self.part = part
-        self._items = {(KINDS[type(item)], item) for item in items}
+        self.items = {(KINDS[type(item)], item) for item in items}
 
     def value(self, reading: Reading) -> Known:
         value = self.part.value(reading)
-        return None if value is None else (KINDS[type(value)], value) in self._items
+        return None if value is None else (KINDS[type(value)], value) in self.items
 
 
 class Like(ConditionNode):
@@ -432,6 +433,19 @@ class Pattern:
                 self._steps[character] = self._steps.get(character, 0) | state
             state <<= 1
         self._end = state
+
+    def regex(self) -> str:
+        """Return what it matches as a regular expression, in which . stands for any character."""
+        parts: list[str] = []
+        state = 1
+        while state <= self._end:
+            if state & self._loops:
+                parts.append(".*")
+            if state & self._others:
+                parts.append(".")
+            parts += [re.escape(each) for each, states in self._steps.items() if states & state]
+            state <<= 1
+        return "".join(parts)
 
     def matches(self, text: str) -> bool:
         state, loops, others, step = 1, self._loops, self._others, self._steps.get

@@ -13,6 +13,7 @@ from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, block, message
 
 datasource = need_module("pyspark.sql.datasource")
+pa = pytest.importorskip("pyarrow")
 
 from pyspark.sql.datasource import (  # noqa: E402
     DataSourceReader,
@@ -29,11 +30,13 @@ from pyspark.sql.datasource import (  # noqa: E402
 )
 
 from leveret.message import Facts, Message  # noqa: E402
+from leveret.pipeline import decode  # noqa: E402
 from leveret.pipeline.decode import Decoder, Rows, pieces  # noqa: E402
 from leveret.pipeline.errors import BadOption  # noqa: E402
 from leveret.pipeline.filters import Filters  # noqa: E402
 from leveret.pipeline.options import Use, read_options  # noqa: E402
 from leveret.pipeline.row_filter import RowFilter  # noqa: E402
+from leveret.pipeline.shapes import Joined, shapes_of  # noqa: E402
 from leveret.pipeline.source import AmqpSource, BatchReader  # noqa: E402
 from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091  # noqa: E402
 from leveret.protocols.amqp091.codec.fields import ByteArray  # noqa: E402
@@ -282,19 +285,35 @@ def test_a_selector_decides_on_columns_as_on_messages(
         assert list(chosen.flags(run, known)) == expected
 
 
-def test_values_that_are_equal_are_looked_at_once(monkeypatch: pytest.MonkeyPatch):
+def test_values_that_are_equal_are_looked_at_once_where_arrow_cannot_tell(monkeypatch: pytest.MonkeyPatch):
     looked: list[bytes] = []
     holds = RowFilter._holds
     monkeypatch.setattr(RowFilter, "_holds", lambda *each: looked.append(each[-1]) or holds(*each))
-    chosen = RowFilter(
-        read_options({"endpoints": "a", "subscribe": "o", "selector": "country = 'FI'"}, Use.STREAM)
-    )
+    selector = f"country = 'FI' AND {1 << 64} > 1"
+    chosen = RowFilter(read_options({"endpoints": "a", "subscribe": "o", "selector": selector}, Use.STREAM))
     for first in (0, 1000):
         (piece,) = pieces(block(first, *map(finnish, range(first, first + 1000))), first, first + 1000)
         assert sum(chosen.flags([piece])) == 500
     small = b"".join(block(first, *map(finnish, range(first, first + 50))) for first in range(0, 1000, 50))
     assert sum(chosen.flags(list(pieces(small, 0, 1000)))) == 500
     assert len(looked) == 2
+
+
+@pytest.mark.parametrize(("selector", "walks"), [("n > 19", 1), ("n > 599", 2)])
+def test_shapes_are_found_once_unless_most_blocks_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, selector: str, walks: int
+):
+    walked: list[Joined] = []
+    monkeypatch.setattr(
+        decode, "shapes_of", lambda joined, *rest: walked.append(joined) or shapes_of(joined, *rest)
+    )
+    octets = b"".join(block(at, finnish(at), finnish(at + 1)) for at in range(0, 800, 2))
+    options = read_options({"endpoints": "a", "subscribe": "o", "selector": selector}, Use.STREAM)
+    schema = pa.schema([("offset", pa.int64()), ("headers", pa.map_(pa.string(), pa.string()))])
+    decoder = Decoder(schema, "amqp", "orders", 0, row_filter=RowFilter(options))
+    found = [row["offset"] for batch, _, _ in decoder.batches(octets, 0, 800) for row in batch.to_pylist()]
+    assert found == [at for at in range(800) if compile_selector(selector).matches(finnish(at))]
+    assert len(walked) == walks
 
 
 def test_a_streaming_read_leaves_out_what_its_selector_does_not_ask_for(broker: FakeBroker):

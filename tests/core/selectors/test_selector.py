@@ -472,7 +472,9 @@ def test_like_is_as_a_regular_expression(pattern: str, text: str, escape: str | 
         else {"%": ".*", "_": "."}.get(each, re.escape(each))
         for each in said
     )
-    assert Pattern(pattern, escape).matches(text) == (re.fullmatch(expression, text) is not None)
+    like = Pattern(pattern, escape)
+    assert like.matches(text) == (re.fullmatch(expression, text) is not None)
+    assert like.matches(text) == (re.fullmatch(like.regex(), text) is not None)
 
 
 def test_like_takes_no_longer_for_a_pattern_that_could_be_tried_in_many_ways() -> None:
