@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -122,6 +122,17 @@ def joined(arrays: Sequence[Array]) -> Array:
 def struct_of(arrays: Sequence[Array], kind: Kind) -> Array:
     array: Array = pa.StructArray.from_arrays(arrays, fields=list(kind))  # type: ignore[call-overload]
     return array
+
+
+def with_field(structs: Array, kind: Kind, name: str, value: object, rows: Collection[int]) -> Array:
+    """Return structs of which a field has a value in these rows, given by their indices."""
+    is_one = pc.is_in(counted(0, len(structs)), array_of(sorted(rows), pa.int64()))
+    columns: Sequence[Array] = structs.flatten()  # type: ignore[attr-defined]
+    fields = [
+        pc.if_else(is_one, pa.scalar(value, field.type), column) if field.name == name else column
+        for field, column in zip(fields_of(kind), columns, strict=True)
+    ]
+    return struct_of(fields, kind)
 
 
 def maps_of(

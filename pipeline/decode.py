@@ -44,6 +44,7 @@ from leveret.pipeline.arrow import (
     repeated,
     struct_of,
     variants_of,
+    with_field,
 )
 from leveret.pipeline.body_json import body_text
 from leveret.pipeline.shapes import OCTETS_MAX, ROWS_MIN, Joined, Shape, Shapes, Walker, shapes_of
@@ -313,12 +314,12 @@ class Rows:
             return None
         lengths = array("q")
         parts = [piece.all_properties(lengths) for piece in self.pieces]
-        return shapes_of(Joined(parts, lengths), self.with_headers, walker, self.in_sections)
+        return shapes_of(Joined(parts, lengths), self.with_headers, walker)
 
     @property
     def header_shapes(self) -> Shapes | None:
-        """The shapes, if all rows are of AMQP 0-9-1, and some column has headers; else None."""
-        return self.shapes if self.with_headers and self.encoding == AMQP091.name else None
+        """The shapes, if some column has headers; else None."""
+        return self.shapes if self.with_headers else None
 
     @cached_property
     def bodies(self) -> Bodies | None:
@@ -585,9 +586,10 @@ def redelivered(rows: Rows, kind: Kind) -> Array:
 def properties(rows: Rows, kind: Kind) -> Array:
     if rows.shapes is None:
         return _properties(rows.properties, kind)
-    return rows.shapes.column(
+    found = rows.shapes.column(
         lambda shape: shape.properties(kind), lambda others: _properties(rows.decoded(others), kind)
     )
+    return with_field(found, kind, "type", AS_SECTIONS, rows.in_sections) if rows.in_sections else found
 
 
 def _properties(found: tuple[Sequence[Properties], Array], kind: Kind) -> Array:

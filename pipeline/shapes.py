@@ -13,7 +13,7 @@ What comes when is a protocol's own: pipeline/shapes091.py, pipeline/shapes10.py
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from sys import byteorder
 from typing import Final, Protocol, TypeAlias, cast
@@ -272,19 +272,14 @@ def merged(parts: Sequence[tuple[Array, Array]]) -> Array:
     return column
 
 
-def shapes_of(joined: Joined, with_headers: bool, shape_of: Walker, without: Collection[int] = ()) -> Shapes:
-    """Sort rows by their shapes, `without` some that belong to the rest.
+def shapes_of(joined: Joined, with_headers: bool, shape_of: Walker) -> Shapes:
+    """Sort rows by their shapes.
 
     `shape_of` returns the shape of some rows, given by their indices, or None if the first of them is malformed or
     unusual, and raises DifferentError if they are not alike. `with_headers` says whether it is to look at headers.
     """
-    every, rest = counted(0, len(joined)), []
-    waiting = [every] if len(joined.octets) <= OCTETS_MAX else []
-    if not waiting:
-        rest.append(every)
-    elif without:
-        others = array_of(sorted(without), pa.int64())
-        waiting, rest = [pc.filter(every, pc.invert(pc.is_in(every, others)))], [others]
+    every = [counted(0, len(joined))]
+    waiting, rest = (every, []) if len(joined.octets) <= OCTETS_MAX else ([], every)
     shapes: list[Shape] = []
     walks = 0
     while waiting:

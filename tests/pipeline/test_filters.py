@@ -279,10 +279,9 @@ def test_a_selector_decides_on_columns_as_on_messages(
     condition = compile_selector(selector)
     expected = [condition.matches(each) for each in sent[3:998]]
     assert list(chosen.flags(run)) == expected
-    if made is mixed:
-        known = Rows(run, "orders", 0, {}, True).header_shapes
-        assert known is not None
-        assert list(chosen.flags(run, known)) == expected
+    known = Rows(run, "orders", 0, {}, True).header_shapes
+    assert known is not None
+    assert list(chosen.flags(run, known)) == expected
 
 
 def test_values_that_are_equal_are_looked_at_once_where_arrow_cannot_tell(monkeypatch: pytest.MonkeyPatch):

@@ -29,6 +29,8 @@ pa = pytest.importorskip("pyarrow")
 
 SCHEMA = pa.schema([(name, COLUMNS[name]) for name in ("offset", "body", "properties", "headers")])
 
+HEADERS = pa.schema([(name, COLUMNS[name]) for name in ("offset", "headers")])
+
 TEXT = st.text(max_size=6)
 NAMES = st.sampled_from(["n", "country", "x-n", "CC", "\xfc", ""])
 SCALARS = (
@@ -168,3 +170,10 @@ def test_dead_letters_and_messages_of_other_protocols_may_lie_among_them():
     )
     both = [*sent, message(b"plain", message_id="1")]
     assert decoded(*both, schema=SCHEMA) == one_by_one(both, SCHEMA)
+
+
+def test_bodies_are_looked_at_for_properties_and_not_for_headers(monkeypatch: pytest.MonkeyPatch):
+    sent = [varied(at) for at in range(400) if at % 40 != 39]
+    wanted = one_by_one(sent, HEADERS)
+    monkeypatch.setattr(decode, "Bodies", pytest.fail)
+    assert decoded(*sent, schema=HEADERS) == wanted
