@@ -169,12 +169,12 @@ def _between(node: Between, header: Header) -> Array:
 
 def _in(node: In, header: Header) -> Array:
     value = evaluated(node.part, header)
-    kind, found = KINDS[value.type], never(value)
+    kind = KINDS[value.type]
     items = [item for each, item in node.items if each == kind]
-    if kind == TEXT:
-        is_in = pc.is_in(value, value_set=array_of(items, pa.string()))
-        return pc.or_kleene(found, is_in)  # type: ignore[no-any-return]
-    return reduce(pc.or_kleene, [compared("=", value, constant(item)) for item in items], found)
+    if kind == TEXT:  # of which none is unknown
+        found: Array = pc.is_in(value, value_set=array_of(items, pa.string()))
+        return found
+    return reduce(pc.or_kleene, [compared("=", value, constant(item)) for item in items], never(value))
 
 
 def _like(node: Like, header: Header) -> Array:

@@ -256,3 +256,41 @@ def test_what_arrow_would_answer_in_another_way_is_left_to_the_condition(
     sent = [row_091({"a": value, "b": str(at)}) for at in range(4 * ROWS_MIN)]
     assert flags(selector, sent) == list(map(compile_selector(selector).matches, sent))
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "selector", "is_wanted"),
+    [
+        (row_10, types.Timestamp(-1), "a = -1", True),  # in seconds, rounded down
+        (row_10, types.Timestamp(-2000), "a = -2", True),
+        (row_10, True, "a", True),
+        (row_091, "a\nb", "a LIKE 'a_b'", True),
+        (row_091, "\U00010000", "a > '\uffff'", True),
+        (row_091, float("nan"), "a <> a AND NOT a = a", True),
+        (row_091, -0.0, "a = 0 AND a IN (0)", True),
+        (row_091, -7, "a / 2 = -3 AND a % 2 = -1 AND a / 2.0 = -3.5", True),
+        (row_091, 1, "NOT (a BETWEEN 2 AND a / 0)", True),
+        (row_091, 1, "a BETWEEN 1 AND a / 0", False),
+        (row_091, 1, "a = '1' OR a <> '1' OR NOT a", False),
+        (row_091, True, "a < 1 OR a < TRUE OR a = 1", False),
+    ],
+)
+def test_what_is_at_an_edge_is_evaluated_by_arrow_all_the_same(
+    row: Callable[[dict[str, object]], Message],
+    value: object,
+    selector: str,
+    is_wanted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(RowFilter, "_outcome", pytest.fail)
+    sent = [row({"a": value, "b": str(at)}) for at in range(4 * ROWS_MIN)]
+    assert compile_selector(selector).matches(sent[0]) == is_wanted
+    assert flags(selector, sent) == [is_wanted] * len(sent)
+
+
+def test_booleans_that_are_none_are_left_to_the_condition():
+    wrong = [row_10({"a": types.UByte(2), "b": str(at)}) for at in range(4 * ROWS_MIN)]
+    for each in wrong:
+        each.properties = each.properties.replace(b"\x50\x02", b"\x56\x02")
+    assert flags("a OR b IS NOT NULL", wrong) == [False] * len(wrong)
+    assert not compile_selector("a OR b IS NOT NULL").matches(wrong[0])
