@@ -55,8 +55,8 @@ COLUMNS: Final[Mapping[type, Kind]] = {
     str: pa.string(),
     type(None): pa.null(),
 }
-FALSE: Final = pa.scalar(False)
-UNKNOWN: Final = pa.scalar(None, pa.bool_())
+UNKNOWN: Final = pa.nulls(1, pa.bool_())[0]  # `pa.scalar` would import pandas, as in pipeline/arrow.py
+FALSE: Final = pc.is_valid(UNKNOWN)
 
 
 class InexactError(Exception):
