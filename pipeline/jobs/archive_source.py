@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -19,13 +19,14 @@ from pyspark.sql.types import StructType
 
 from leveret.pipeline.arrow import Batch
 from leveret.pipeline.jobs.archive_columns import columns
-from leveret.pipeline.jobs.archive_local import write
 from leveret.pipeline.jobs.data_files import DataFile, Layout
-from leveret.pipeline.jobs.decoding import DecodedFiles
-from leveret.pipeline.jobs.decoding_task import DecodingTask, heard, task_in, told
 from leveret.pipeline.offsets import Range
 from leveret.pipeline.options import Options, Use, read_options
 from leveret.pipeline.source import AmqpSource, ReadTask, StreamReader
+
+if TYPE_CHECKING:
+    from leveret.pipeline.jobs.decoding import DecodedFiles
+    from leveret.pipeline.jobs.decoding_task import DecodingTask
 
 NAME: Final = "leveret_archive"
 WHERE, BY, FILE_OCTETS = "archive.where", "archive.by", "archive.file_octets"
@@ -65,6 +66,8 @@ class ArchiveSource(AmqpSource):
         decode = fields.pop(DECODE, None)
         options = read_options(fields, Use.STREAM)
         if decode is not None:
+            from leveret.pipeline.jobs.decoding_task import task_in
+
             return ArchiveReader(options, schema, task_in(decode, where, by, size))
         return ArchiveReader(options, schema, Layout(where, by, columns(options, by), size))
 
@@ -85,11 +88,15 @@ class ArchiveReader(StreamReader):
     def read(self, partition: InputPartition) -> Iterator[Batch]:
         assert isinstance(partition, ReadTask)
         if partition.asked is not None:
-            wanted = partition.asked
-            if isinstance(self._layout, DecodingTask):
-                yield row_about(wanted, told(self._layout.write(self._options, wanted)))
+            wanted, layout = partition.asked, self._layout
+            if not isinstance(layout, Layout):
+                from leveret.pipeline.jobs.decoding_task import told
+
+                yield row_about(wanted, told(layout.write(self._options, wanted)))
                 return
-            files = write(self._options, self._layout, wanted)
+            from leveret.pipeline.jobs.archive_local import write
+
+            files = write(self._options, layout, wanted)
             yield row_about(wanted, {"files": [attrs.asdict(each) for each in files]})
 
 
@@ -109,5 +116,7 @@ def done_in(rows: Iterable[str]) -> tuple[list[Range], list[DataFile]]:
 
 def decoded_in(rows: Iterable[str]) -> list[tuple[Range, DecodedFiles]]:
     """Return what each task of a micro-batch has read, decoded and written, in the driver."""
+    from leveret.pipeline.jobs.decoding_task import heard
+
     done = map(json.loads, rows)
     return [(Range(**each["range"]), heard(each)) for each in done]

@@ -16,20 +16,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
-from typing import IO, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from pyarrow import fs  # isort: skip
-import pyarrow.parquet as parquet  # type: ignore[import-untyped]
-
 from leveret.durable.store.syncing import have_folder, sync_file, sync_folder
 from leveret.pipeline.arrow import Batch
 from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs.delta import folder_of
+
+if TYPE_CHECKING:
+    from pyarrow import fs, parquet
 
 GROUP_ROWS: Final = 1 << 18  # rows of a row group, at most
 GROUP_OCTETS: Final = 32 << 20  # bytes of a row group, about
@@ -226,6 +226,8 @@ class Part:
 
     def flush(self) -> None:
         """Write what waits as a row group."""
+        from pyarrow import parquet  # which processes that plan for Spark do not need
+
         if not self._waiting:
             return
         group = pa.Table.from_batches(self._waiting).select(self._layout.in_files)
@@ -363,6 +365,8 @@ def _text(name: str, value: object) -> str | None:
 
 def object_store(where: str) -> fs.FileSystem:
     """Return the file system of a URI, with the credentials that pyarrow finds for it. Raises PipelineError."""
+    from pyarrow import fs
+
     try:
         system, _ = fs.FileSystem.from_uri(f"{where.rstrip('/')}/".replace("s3a://", "s3://", 1))
     except (OSError, ValueError) as error:

@@ -79,7 +79,18 @@ def spark_writes(work: Callable[[], object]) -> str:
     return written.getvalue()[8:].decode()  # behind a mark and a length
 
 
-def test_processes_that_plan_for_spark_do_not_import_pandas():
-    """Spark starts several for each query, and that takes longer than all the rest that they import."""
-    program = "import sys, leveret.pipeline.source, leveret.pipeline.jobs.table_sink; sys.exit('pandas' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+@pytest.mark.parametrize(
+    ("imported", "needless"),
+    [
+        ("leveret.pipeline.jobs.table_sink", ["pandas"]),  # which takes longer than all the rest
+        ("leveret.pipeline.source", ["pandas", "leveret.pipeline.decode", "leveret.pipeline.encode"]),
+        (
+            "leveret.pipeline.jobs.archive_source",
+            ["pandas", "leveret.pipeline.decode", "leveret.pipeline.encode", "pyarrow.parquet"],
+        ),
+    ],
+)
+def test_processes_that_plan_for_spark_import_only_what_plans(imported: str, needless: list[str]):
+    """Spark starts several for each query."""
+    program = f"import sys, {imported}; print(*(each for each in {needless} if each in sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True).split() == []
