@@ -9,7 +9,7 @@ from typing import Final
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from leveret.operations import Clustering
 from leveret.policy import Policy
@@ -319,15 +319,31 @@ def test_a_route_of_nowhere_is_refused_in_words(visit: Visit, page: Page) -> Non
     visit.expect_errors("404")
 
 
-def test_a_row_has_a_curve_of_the_last_ten_minutes(page: Page, channel: BlockingChannel) -> None:
-    publish(channel, "bills", b"1", b"2", b"3")
-    go(page, "queues")
-    curve = row(page, "bills").locator("svg.spark")
-    expect(curve).to_have_attribute("aria-label", "Last ten minutes: Messages 0 to 3")
-    go(page, "connections")
-    expect(row(page, "guest").locator("svg.spark")).to_have_attribute(
-        "aria-label", re.compile("In .*/s; Out ")
-    )
+@pytest.fixture
+def aged(context: BrowserContext) -> Iterator[tuple[PageNode, Page]]:
+    """A node that has been up for two minutes, which have not been waited for, and a page of it."""
+    node = PageNode()
+    with node:
+        node.clock.advance(120)
+        visit = Visit(context, node.page_url)
+        yield node, visit.enter()
+        visit.page.close()
+        assert visit.unexpected == []
+
+
+def test_a_row_has_a_curve_of_the_last_ten_minutes(aged: tuple[PageNode, Page]) -> None:
+    node, page = aged
+    with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("bills", durable=True)
+        publish(channel, "bills", b"1", b"2", b"3")
+        go(page, "queues")
+        curve = row(page, "bills").locator("svg.spark")
+        expect(curve).to_have_attribute("aria-label", "Last ten minutes: Messages 0 to 3")
+        go(page, "connections")
+        expect(row(page, "guest").locator("svg.spark")).to_have_attribute(
+            "aria-label", re.compile("In .*/s; Out ")
+        )
 
 
 def test_what_is_told_beside_a_chart_is_what_the_tiles_tell(page: Page, channel: BlockingChannel) -> None:

@@ -30,11 +30,13 @@ from leveret.protocols.amqp091.broker.encoding import ENCODING as ENCODING091
 from leveret.queues.filtered import FilteredQueue
 from leveret.queues.queue import Queue
 from leveret.security.access import Access
+from leveret.security.passwords import Hashing
 from leveret.server.node.assembly import populate
 from leveret.values import Value
 from leveret.virtual_host import PREDECLARED, VirtualHost
 from tests.features.leases.leased import settle_down
 from tests.harness.bench import ENCODING, Bench, spelled
+from tests.harness.threads import CHEAP
 
 
 class Rare(Fanout):
@@ -66,6 +68,7 @@ class Site(Bench):
         self.types = dict(types)
         compat = None if self.config == DEFAULTS else self.config.compat.chosen
         access = Access(random_octets=bytes)  # the built-in user's hash is made at each start
+        access.hashing = Hashing(cost=CHEAP)
         super().__init__(
             equip(Broker(clock or ManualClock(), exchange_types=self.types, access=access, compat=compat))
         )

@@ -19,7 +19,8 @@ from typing import NoReturn, Protocol
 import pytest
 
 from leveret.queues.queue import Queue
-from leveret.server.node.threaded import ThreadedNode, embedded
+from leveret.server.node.threaded import embedded
+from leveret.testing.driven_node import DrivenNode
 
 TIMEOUT_S = 60  # for anything that should happen soon, on a busy machine
 
@@ -63,8 +64,8 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = TI
 # The node.
 
 
-class RunningNode(ThreadedNode):
-    """A node in a thread of its own, and what tests ask it."""
+class RunningNode(DrivenNode):
+    """A node in a thread of its own, whose time goes on by itself or as it is told, and what tests ask it."""
 
     def __init__(self, toml: str = "", port: int = 0) -> None:
         settings = {"listeners": [{"address": f"127.0.0.1:{port}"}], **tomllib.loads(toml)}

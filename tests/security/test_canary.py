@@ -58,15 +58,21 @@ TELL_HASHES: Final = frozenset(
 )
 
 
+# As they were made: they have been read, and nothing has been changed.
+untouched: Final[dict[str, Counter]] = {}
+
+
 @pytest.mark.parametrize("tag", TAGS)
 @pytest.mark.parametrize(("name", "row"), ROWS.items(), ids=ROWS)
 def test_no_route_tells_a_password_and_few_tell_a_hash(
     name: str, row: Row, tag: str, said: Callable[[], str]
 ) -> None:
-    counter = Counter(tag, **ALL)
+    counter = untouched.pop(tag, None) or Counter(tag, **ALL)
     hashes = hashes_of(counter)
     assert hashes
     response = asked(counter, name, row)
+    if name.startswith("GET ") or response.status in (401, 403):
+        untouched[tag] = counter
     told = response.body.decode("utf-8", "replace") + str(response.headers) + said()
     for secret in (SECRET, ENCODED, base64.b64encode(SECRET.encode()).decode()):
         assert secret not in told
