@@ -106,7 +106,7 @@ def check_exchange_type(
     The type must accept `arguments` for an exchange, and each of `bindings` (key, arguments) for a binding. `messages`
     (key, headers, and a body if it matters) should be of interest to the type. `by_chance`: answers may differ from one
     call to the next. `exchange_types` are the registered ones, for a type built on others. `examples` is their number
-    for each check.
+    for each check, or the `max_examples` of Hypothesis's profile if that is less.
     """
     subject = Subject(type_class, arguments or {}, bindings, messages, exchange_types, by_chance, examples)
     check_class(subject)
@@ -143,7 +143,7 @@ def check_with(
     """Run a check on drawn examples."""
 
     @settings(
-        max_examples=subject.examples,
+        max_examples=min(subject.examples, settings().max_examples),
         derandomize=True,
         database=None,
         deadline=None,

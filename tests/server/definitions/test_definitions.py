@@ -14,12 +14,14 @@ import pytest
 from leveret.broker import Broker
 from leveret.config.config import ConfigError
 from leveret.limits import QueueType
+from leveret.security.passwords import Hashing
 from leveret.server.definitions.importer import apply, load
 from leveret.server.definitions.reader import read, read_files
 from leveret.server.definitions.rehearsal import problems_of
 from leveret.server.definitions.warnings import Warnings
 from leveret.server.definitions.warnings import steps as warning_steps
 from tests.harness.passwords import authenticate_password
+from tests.harness.threads import CHEAP
 
 # As `rabbitmqctl export_definitions` writes it, in short.
 EXPORTED: dict[str, Any] = {
@@ -127,6 +129,7 @@ def place(where: str) -> str:
 @pytest.fixture
 def broker() -> Broker:
     broker = Broker()
+    broker.access.hashing = Hashing(cost=CHEAP)
     broker.add_virtual_host("/")
     assert apply(read(json.dumps(EXPORTED)), broker) == []
     return broker
