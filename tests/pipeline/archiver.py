@@ -139,6 +139,16 @@ def die_at(step: int, folder: Path) -> None:
     sys.addaudithook(on_event)
 
 
+def load_delta() -> None:
+    """Have runs begin with what they would load, pandas for pyarrow, which takes half a second."""
+    import encodings.idna  # noqa: F401
+
+    import deltalake  # noqa: F401
+    import pandas  # noqa: F401
+
+    import leveret.pipeline.jobs.delta_paired_table  # noqa: F401
+
+
 def load_iceberg() -> None:
     """Have runs begin with pyiceberg loaded, which takes a second."""
     import pyiceberg.catalog.rest
@@ -182,6 +192,8 @@ def main() -> None:
         kind = next((each for each in how if each != ON), DELTA)
         if kind in (ICEBERG, REST):
             load_iceberg()
+        else:
+            load_delta()
         child = os.fork()
         if not child:
             if source == DECODED and kind == ICEBERG:
