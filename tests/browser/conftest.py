@@ -25,6 +25,7 @@ from tests.interop.conftest import RunningNode, missing
 from tests.security.issuer import settings, write_keys
 
 TIMEOUT_MS: Final = 60_000  # for anything that should happen soon, on a busy machine
+SHARED: Final = ("--process-per-site", "--renderer-process-limit=1")  # no process for each page
 LEEWAY_S: Final = 30  # that a token is good for after its end
 PHONE: Final = {"width": 360, "height": 740}
 DESK: Final = {"width": 1280, "height": 900}
@@ -176,14 +177,16 @@ def browser() -> Iterator[Browser]:
     path = chromium() or missing("Chromium", REMEDY)
     with sync_playwright() as playwright:
         # it may run as root
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", *SHARED])
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="package")
-def context(browser: Browser) -> Iterator[BrowserContext]:
+def context(browser: Browser, standing: PageNode) -> Iterator[BrowserContext]:
+    """Return where pages are opened. One stays open: the process that shows it shows the others, too."""
     context = browser.new_context(viewport=DESK, accept_downloads=True)
+    context.new_page().goto(f"{standing.page_url}leveret.svg")
     yield context
     context.close()
 
@@ -207,7 +210,7 @@ def node(standing: PageNode) -> Iterator[PageNode]:
 def visit(context: BrowserContext, node: PageNode) -> Iterator[Visit]:
     visit = Visit(context, node.page_url)
     yield visit
-    for page in context.pages:
+    for page in context.pages[1:]:
         page.close()
     assert visit.unexpected == []
 
