@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -223,11 +223,14 @@ def frozen_heap() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def log_level() -> Iterator[None]:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
     """A reload sets levels for the whole process, also when the test that asked for it is over; each begins without."""
     forget_levels()
-    yield
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
     forget_levels()
 
 

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from leveret.features.leases.lease import opened as lease_opened
+from tests.harness.seldom import elsewhere
 
 from .conftest import PageNode, Visit
 from .hostile import NAMES
@@ -88,7 +89,9 @@ def test_every_list_shows_them_as_they_are(page: Page, full: PageNode) -> None:
         require_text_only(page)
 
 
-@pytest.mark.parametrize("kind", ["queue", "exchange", "user"])
+@pytest.mark.parametrize(
+    "kind", ["queue", *(pytest.param(each, marks=elsewhere) for each in ("exchange", "user"))]
+)
 def test_each_has_a_page_of_its_own(page: Page, full: PageNode, kind: str) -> None:
     for name in NAMES:
         names = [f"{kind}s", *([] if kind == "user" else ["/"]), name]

@@ -17,9 +17,10 @@ import pytest
 from tests.ha.planted import with_epochs, without_epochs
 from tests.ha.publishers import DURABLE, connected
 from tests.ha.scene import TTL_S, HaNode, HaScene, Outcome, at_once, wait_until
-from tests.harness.seldom import one_feature, planted
+from tests.harness.seldom import elsewhere, one_feature, planted
 
 KILLS = int(os.environ.get("HA_KILLS", "5"))
+SOME_KILLS = 2
 PLANTED = ("-m", "tests.ha.planted")
 JUMPING = ("-m", "tests.ha.jumping")
 HOUR_S = 3600
@@ -53,7 +54,10 @@ def let_go(connection: pika.BlockingConnection) -> None:
         connection.close()
 
 
-@pytest.mark.parametrize("number", range(KILLS))
+@pytest.mark.parametrize(
+    "number",
+    [*range(SOME_KILLS), *(pytest.param(each, marks=elsewhere) for each in range(SOME_KILLS, KILLS))],
+)
 def test_the_owner_is_killed(scene: HaScene, number: int) -> None:
     outcomes: list[Outcome] = []
     with scene.load(outcomes=outcomes) as clients:

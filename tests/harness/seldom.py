@@ -22,7 +22,7 @@ packing = pytest.mark.seldom(
 )
 # The views of the page are looked at by the tests beside these, and answers by those of the HTTP API.
 clicks = pytest.mark.seldom(
-    "it fails when the page is changed, and has a browser go the longer way to each task"
+    "it fails when the page is changed, and has a browser do what the tests beside these do, the longer way"
 )
 # What they use of a node is tried by the tests of pipelines and of the fixture.
 examples = pytest.mark.seldom(

@@ -14,6 +14,7 @@ from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.jobs.lake_table import lake_table
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.server.cli import main
+from tests.harness.seldom import elsewhere
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, message
 from tests.pipeline.lake_readers import ICEBERG_READERS
@@ -138,7 +139,10 @@ def test_a_folder_with_a_space_in_its_name_is_where_the_files_are(broker: FakeBr
     assert lake.offsets() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("by", [(), ("day",), ("hour",), ("routing_key", "stream")])
+@pytest.mark.parametrize(
+    "by",
+    [(), *(pytest.param((each,), marks=elsewhere) for each in ("day", "hour")), ("routing_key", "stream")],
+)
 def test_small_files_become_large_ones_with_the_same_rows(
     lake: Lake, capsys: pytest.CaptureFixture[str], by: tuple[str, ...]
 ) -> None:

@@ -11,6 +11,7 @@ import pika
 import pytest
 
 from leveret.pipeline.jobs.run import patiently
+from tests.harness.seldom import elsewhere
 from tests.interop.conftest import need_module
 from tests.pipeline.conftest import ROOT, LocalNode, started
 
@@ -173,6 +174,7 @@ def test_a_stream_is_written_once_though_a_micro_batch_is_repeated(
     assert channel.bodies("work") == numbers(0, 90)
 
 
+@elsewhere
 def test_the_example_prints_what_it_should(spark: SparkSession, capsys: pytest.CaptureFixture[str]):
     runpy.run_path(str(ROOT / "examples/17_spark_to_exchange.py"))
     assert capsys.readouterr().out.splitlines() == [

@@ -11,6 +11,7 @@ import pika
 import pytest
 
 from leveret.pipeline.jobs.run import patiently
+from tests.harness.seldom import elsewhere
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, message
 from tests.pipeline.conftest import ROOT, LocalNode
@@ -194,6 +195,7 @@ def test_a_node_that_was_killed_has_everything_for_the_next_micro_batch(
     assert archive.rows() == sorted((n % 2, n // 2, b"%d" % n) for n in range(90))
 
 
+@elsewhere
 def test_the_example_prints_what_it_should(spark: SparkSession, capsys: pytest.CaptureFixture[str]):
     runpy.run_path(str(ROOT / "examples/16_stream_to_spark.py"))
     assert capsys.readouterr().out.splitlines() == [

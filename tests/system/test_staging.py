@@ -19,6 +19,7 @@ from leveret.durable.store.contract import Append
 from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.values import Properties
+from tests.harness.seldom import elsewhere
 from tests.system.served import Serve, port, screen
 
 pytestmark = pytest.mark.system
@@ -149,7 +150,7 @@ def test_messages_are_published_at_once_as_well(node: ThreadedNode) -> None:
     assert consumed(node, 2) == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("left", [20_000, 8_000])
+@pytest.mark.parametrize("left", [pytest.param(20_000, marks=elsewhere), 8_000])
 def test_a_kill_while_a_batch_is_published_neither_loses_nor_repeats_a_row(
     serve: Serve, tmp_path: Path, left: int
 ) -> None:
