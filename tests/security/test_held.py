@@ -71,7 +71,7 @@ def held(bench: ClientBench, make: Make, said: bytes, piece: int) -> tuple[int, 
 
 def measured(bench: ClientBench, make: Make, said: bytes, piece: int) -> tuple[int, FrontEnd]:
     make(bench).receive(said, 0.0)  # what is made once, for all of them, is made now
-    fronts = [make(bench) for _ in range(4)]
+    fronts = [make(bench) for _ in range(2)]
     gc.collect()
     tracemalloc.start()
     try:
