@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from leveret.config.compat import Compat
-from tests.sources import FOLDERS, ROOT, sources
+from tests.sources import FOLDERS, ROOT, sources, statements
 
 NAMED: Final = re.compile(r"(?<![a-z0-9])([sxm][0-9]{3})(?![0-9])", re.IGNORECASE)
 ON_PAGE: Final = re.compile(r'^\* <a id="([sxm][0-9]{3})"></a>\*\*([SXM][0-9]{3})\*\* \S', re.MULTILINE)
@@ -24,9 +24,11 @@ STATED: Final = [number for _, number in ON_PAGE.findall(PAGE)]
 
 def named_in(source: str) -> set[str]:
     """Return the statements that the tests of a module name."""
+    if not NAMED.search(source):
+        return set()
     tests = [
         node
-        for node in ast.walk(ast.parse(source))
+        for node in statements(ast.parse(source).body)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     ]
     texts = (text for test in tests for text in (test.name.replace("_", " "), ast.get_docstring(test) or ""))
