@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_positions import TableCheckpoint
 from leveret.server.cli import main
 from tests.interop.conftest import need_module
+from tests.pipeline import bulk
 from tests.pipeline.bulk import FakeBroker
 from tests.pipeline.lake_readers import loaded
 
@@ -34,17 +37,32 @@ if TYPE_CHECKING:
 WHOLE = "4 rows, each message once"
 
 
-@pytest.fixture(params=[DELTA, ICEBERG])
-def lake(broker: FakeBroker, tmp_path: Path, request: pytest.FixtureRequest) -> DecodedLake:
-    """Return an archive with two rows in each of its tables."""
+@pytest.fixture(scope="module", params=[DELTA, ICEBERG])
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Path]:
+    """Return the kind of an archive with two rows in each of its tables, its folder, and a copy of that."""
     if request.param == ICEBERG:
         need_module("pyiceberg")
+    folder = tmp_path_factory.mktemp("lake")
+    with bulk.serving(FakeBroker()) as broker:
+        begun(broker, folder, request.param, DecodedLake.once)
+    return request.param, folder, shutil.copytree(folder, folder.with_name(f"{folder.name}-kept"))
+
+
+@pytest.fixture
+def lake(broker: FakeBroker, kept: tuple[str, Path, Path]) -> DecodedLake:
+    """Return that archive, as it was: tables of Iceberg name their files by whole paths."""
+    kind, folder, copy = kept
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    return begun(broker, folder, kind, lambda lake: None)
+
+
+def begun(broker: FakeBroker, folder: Path, kind: str, archive: Callable[[DecodedLake], None]) -> DecodedLake:
     broker.stream("orders")
-    lake = DecodedLake(broker, tmp_path, request.param)
-    lake.publish(b'{"n": 1}', b"?", b'{"n": 2}')
-    lake.once()
-    lake.publish(b'{"n": "x"}')
-    lake.once()
+    lake = DecodedLake(broker, folder, kind)
+    for bodies in ((b'{"n": 1}', b"?", b'{"n": 2}'), (b'{"n": "x"}',)):
+        lake.publish(*bodies)
+        archive(lake)
     return lake
 
 
