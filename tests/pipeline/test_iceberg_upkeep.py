@@ -245,9 +245,8 @@ def test_old_snapshots_go_with_their_files_but_not_what_tells_how_far_it_is(
     assert lake.offsets() == [*range(99), *range(100, 110)]
 
 
-@pytest.mark.parametrize("reader", ICEBERG_READERS)
 @pytest.mark.parametrize("by", [(), ("day", "stream"), ("routing_key",)])
-def test_other_programs_read_each_message_once(lake: Lake, reader: str, by: tuple[str, ...]) -> None:
+def test_other_programs_read_each_message_once(lake: Lake, by: tuple[str, ...]) -> None:
     stream = lake.broker.stream("orders")
     stream.fill(50)
     lake.once(by=by, maxOffsetsPerTrigger="20")
@@ -255,7 +254,8 @@ def test_other_programs_read_each_message_once(lake: Lake, reader: str, by: tupl
     lake_table(str(lake.where)).optimized(1 << 20)
     stream.fill(10)
     lake.once(by=by)
-    assert sorted(ICEBERG_READERS[reader](lake.where)) == [*range(60)]
+    read = {name: sorted(reader(lake.where)) for name, reader in ICEBERG_READERS.items()}
+    assert read == {name: [*range(60)] for name in ICEBERG_READERS}
 
 
 def test_spark_reads_it_without_a_package_for_the_jvm(lake: Lake, spark: SparkSession) -> None:
