@@ -144,18 +144,18 @@ MISUSES: Final[dict[str, Callable[[Foe], None]]] = {
 def test_what_one_connection_says_of_a_session_of_another_does_not_touch_it(
     first: Callable[[Foe], None], timeout_s: int
 ) -> None:
-    """One misuse after each of the others."""
+    """One misuse before and after each of the others, of one victim."""
     with nothing_logged():
+        bench = ClientBench()
+        victim = Victim(bench, timeout_s)
+        victim.peer.attach("beside", 2)
+        foe = Foe(bench)
         for then in MISUSES.values():
-            bench = ClientBench()
-            victim = Victim(bench, timeout_s)
-            victim.peer.attach("beside", 2)
-            foe = Foe(bench)
             for misuse in (first, then):
                 misuse(foe)
                 victim.must_be_served()
-            must_balance(bench)
-            victim.must_end_well()
+        must_balance(bench)
+        victim.must_end_well()
 
 
 def test_a_session_that_is_taken_by_force_goes_on_with_all_it_had() -> None:
