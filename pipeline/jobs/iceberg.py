@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from pyarrow.fs import FileSystem  # type: ignore[import-untyped]
     from pyiceberg.catalog import Catalog
+    from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
@@ -112,19 +115,43 @@ def catalogue_of(where: str, name: str | None) -> tuple[Catalog, tuple[str, str]
         )
     folder = folder.absolute()
     have_folder(folder)
-    settings = {"type": "sql", "uri": f"sqlite:///{folder / CATALOGUE}", "warehouse": f"file://{folder}"}
-    return _synced(_in_file(settings)), (NAMESPACE, folder.name.replace(".", "_"))
+    return _in_file(folder), (NAMESPACE, folder.name.replace(".", "_"))
 
 
-def _in_file(settings: dict[str, str]) -> Catalog:
-    """Return a catalogue in a file, begun anew where another run was quicker to make one of its tables."""
-    from pyiceberg.catalog import load_catalog
+def _in_file(folder: Path) -> Catalog:
+    """Return the catalogue in the file of a folder, begun anew where another run was quicker to make one of its tables.
+
+    It knows how its requests are spelled in SQL, which takes longer than to read it. Its connections are not kept: the
+    file may be another one by now.
+    """
     from sqlalchemy.exc import OperationalError
 
     for _ in range(BEGUN_MAX):
         with suppress(OperationalError):
-            return load_catalog("leveret", **settings)
-    return load_catalog("leveret", **settings)
+            return _begun(folder)
+    return _begun(folder)
+
+
+def _begun(folder: Path) -> SqlCatalog:
+    from pyiceberg.catalog.sql import SqlCatalogBaseTable
+    from sqlalchemy import inspect
+
+    catalogue = _known(folder, os.getpid())
+    catalogue.engine.dispose()
+    there = inspect(catalogue.engine)
+    if not all(map(there.has_table, SqlCatalogBaseTable.metadata.tables)):
+        catalogue.create_tables()
+    return catalogue
+
+
+@lru_cache(maxsize=16)
+def _known(folder: Path, process: int) -> SqlCatalog:
+    """Return a catalogue whose tables may not be there yet. `process`: one that has forked has its own."""
+    from pyiceberg.catalog import load_catalog
+
+    uri = f"sqlite:///{folder / CATALOGUE}"
+    settings = {"uri": uri, "warehouse": f"file://{folder}", "init_catalog_tables": "false"}
+    return cast("SqlCatalog", _synced(load_catalog("leveret", type="sql", **settings)))
 
 
 def _synced(catalogue: Catalog) -> Catalog:

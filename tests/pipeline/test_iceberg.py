@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -237,6 +238,16 @@ def test_the_command_writes_iceberg_and_goes_on_with_it(
     ):
         assert main([*words, *more], {}) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_catalogue_is_known_and_its_file_may_be_another_one_by_now(lake: Lake) -> None:
+    lake.broker.stream("orders").fill(10)
+    lake.once()
+    catalogue, _ = iceberg.catalogue_of(str(lake.where), None)
+    assert iceberg.catalogue_of(str(lake.where), None)[0] is catalogue
+    shutil.rmtree(lake.where)
+    lake.once()
+    assert lake.offsets() == [*range(10)]
 
 
 def test_a_catalogue_of_pyicebergs_configuration_has_the_table(
