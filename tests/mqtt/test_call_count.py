@@ -60,3 +60,23 @@ def test_an_acknowledgement_hashes_no_state() -> None:
     line = Line(False)
     line.carry()
     assert "Enum.__hash__" not in calls(line.carry)
+
+
+@plain_only
+def test_messages_of_many_publishers_and_topics_are_converted_once_for_each() -> None:
+    """They alternate, so that each differs from the one before."""
+    line = Line(False)
+    publishers = [Peer(line.bench, version=4).connect(f"p{number}") for number in range(10)]
+    packets = [Publish(f"a/{number}", b"x").encode(4) for number in range(3)]
+
+    def carry() -> None:
+        for packet in packets:
+            for publisher in publishers:
+                line.say(publisher, packet)
+
+    carry()
+    line.subscriber.outbox.take()
+    counted = calls(carry)
+    assert b"".join(line.subscriber.outbox.take()) == b"".join(each for each in packets for _ in publishers)
+    assert counted["TrafficHandler.on_publish"] == 30
+    assert counted["Shown.__init__"] == 0, counted

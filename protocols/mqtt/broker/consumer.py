@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.protocols")
 
 ONE: Final = 1  # byte of room: a single message is taken, however large
+KNOWN_MAX: Final = 256  # different messages of which a consumer remembers how they are sent
 PORTION: Final = 1000  # messages of QoS 0 at once that a slow client has let wait: 5 ms, if all differ
 # Of what reaches the queue by another way than a subscription, or was sent before the subscription ended.
 ELSEWHERE: Final = Match(1, False, False, ())
@@ -78,8 +79,8 @@ def shown(message: Message) -> Shown:
 class Sending:
     """A message as it is sent on one connection, but for its packet identifier and its payload.
 
-    Most messages look like the one before: what was made for that serves again, as long as `octets`, key and
-    subscriptions are the same.
+    Most messages look like the one before, or like the last of another publisher or topic: what was made for that
+    serves again, as long as `octets`, key and subscriptions are the same.
     """
 
     __slots__ = ("body", "field", "flags", "key", "octets", "properties", "qos", "revision")
@@ -108,7 +109,7 @@ class Sending:
 class QueueConsumer(Consumer):
     """The consumer of one queue of a session, while that has a connection."""
 
-    __slots__ = ("_last", "_rests", "_to_settle", "group", "session")
+    __slots__ = ("_known", "_last", "_rests", "_to_settle", "group", "session")
 
     def __init__(self, session: Session, queue: Queue, group: Group, settled: bool, window: Window) -> None:
         """`settled`: all its messages have QoS 0."""
@@ -116,6 +117,8 @@ class QueueConsumer(Consumer):
         self.session = session
         self.group = group
         self._last: Sending | None = None
+        # Those before it, by key and octets; None: messages have not differed yet.
+        self._known: dict[tuple[str, bytes], Sending] | None = None
         self._rests = False  # it takes a portion, and the next one after a pause
         # What is settled soon, and whether it is accepted; None: nothing is.
         self._to_settle: list[tuple[Delivery, bool]] | None = None
@@ -169,18 +172,20 @@ class QueueConsumer(Consumer):
         for delivery in deliveries:
             message = delivery.message
             if (
-                last is None
-                or message.properties is not last.octets
-                or message.key != last.key
-                or last.revision != revision
-                or message.facts.ttl_ms is not None
+                last is not None
+                and message.properties is last.octets
+                and message.key == last.key
+                and last.revision == revision
+                and message.facts.ttl_ms is None
             ):
+                body = message.body
+            elif (known := self._before(last, message, revision)) is not None:
+                last, body = known, message.body
+            else:
                 last = self._look_at(delivery)
                 if last is None:
                     continue
                 body = last.body
-            else:
-                body = message.body
             if last.qos:
                 session.fly(self, delivery, last, body)
             elif send(last.field, body, last.properties, 0, 0, last.flags):
@@ -192,6 +197,20 @@ class QueueConsumer(Consumer):
         session.delivered += sent
         session.delivered_settled += sent
         self._last = last if last is not None and last.revision >= 0 else None
+
+    def _before(self, last: Sending | None, message: Message, revision: int) -> Sending | None:
+        """Return what was made for an earlier message that looked like this one, and keep what was made last."""
+        known = self._known
+        if last is not None and last.revision == revision:
+            if known is None or len(known) >= KNOWN_MAX:
+                known = self._known = {}
+            known[last.key, last.octets] = last
+        if known is None:
+            return None
+        found = known.get((message.key, message.properties))
+        if found is None or found.octets is not message.properties or found.revision != revision:
+            return None
+        return found if message.facts.ttl_ms is None else None
 
     def _look_at(self, delivery: Delivery) -> Sending | None:
         """Return how a message is sent, or None if it is not, and has been settled."""
