@@ -18,7 +18,7 @@ Both are put into the node with the first fault, and taken out with the last one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
@@ -309,23 +309,22 @@ class FaultPlan:
         node = self._node.node
         self._chain = FaultChain(self, node.broker)
         node.broker.intercept(self._chain)
-        self._hear_directly: Callable[[Transport, bytes], float] = node.hear
-        vars(node)["hear"] = self._hear
+        node.hears_instead = self._hear
 
     def _uninstall(self) -> None:
         node = self._node.node
         assert self._chain is not None
         node.broker.intercept(self._chain.before)
         self._chain = None
-        del vars(node)["hear"]
+        node.hears_instead = None
 
     # Bytes.
 
     def _hear(self, transport: Transport, data: bytes) -> float:
-        """Take the place of `Node.hear`."""
+        """Called in the place of `Node.hear` while there are faults."""
         facts = None if transport.front is None else transport.front.facts()
         if facts is None:
-            return self._hear_directly(transport, data)
+            return self._node.node.hear(transport, data)
         host, now = facts.virtual_host, self._broker.tick()
         due_at = now
         for fault in self.of(host, "block", "delay_connection"):
@@ -342,11 +341,11 @@ class FaultPlan:
     def _hear_now(self, transport: Transport, data: bytes, host: str) -> float:
         now = self._broker.now
         if not any(self.of(host, "drop_confirm", "disconnect", "drop")):
-            return self._hear_directly(transport, data)
+            return self._node.node.hear(transport, data)
         assert self._chain is not None
         # Without bytes a connection goes on with what it has left, after the turns of others.
         for piece in [data[at : at + 1] for at in range(len(data))] or [data]:
-            now = self._hear_directly(transport, piece)
+            now = self._node.node.hear(transport, piece)
             if self._chain.has_published:
                 self._chain.has_published = False
                 if not self._after_publish(transport):
@@ -379,7 +378,7 @@ class FaultPlan:
                 waiting.add(each.transport)
                 self._held.append(each)
             elif each.transport.outbox in self._node.node.transports:
-                self._hear_directly(each.transport, each.data)
+                self._node.node.hear(each.transport, each.data)
 
     def _hear_held(self) -> None:
         for each in self._held:

@@ -44,6 +44,8 @@ class Batches:
         self.term = term
         self.persistence: Persistence | None = None  # None: everything is in memory only
         self.feeds: Feeds | None = None  # those of the persistence
+        # Called in the place of `hear`, by tests of programs that ask for faults (leveret.testing.faults).
+        self.hears_instead: Callable[[Transport, bytes], float] | None = None
         self.ready: list[Outbox] = []  # outboxes with something to send
         self.transports: dict[Outbox, Transport] = {}
         self.fed: Transport | None = None  # the connection whose input is being processed
@@ -67,12 +69,11 @@ class Batches:
         A connection whose front-end has halted goes on with what it has left; nothing is read from it.
         """
         line: SocketIO = transport
-        if line.halted:
-            return Batches.hear(self, transport, b"")
-        data = SocketIO.read(line)
-        if not data:
+        data = b"" if line.halted else SocketIO.read(line)
+        if not data and not line.halted:
             return self.broker.now
-        now = Batches.hear(self, transport, data)
+        instead = self.hears_instead
+        now = Batches.hear(self, transport, data) if instead is None else instead(transport, data)
         if len(data) >= READ_SIZE_MIN:
             SocketIO.processed(line, len(data))
         return now

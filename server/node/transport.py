@@ -118,7 +118,7 @@ class Transport(SocketIO, Connected):
         while data or (self.front is not None and self.front.halted):
             if self.node.term is not None and self.node.has_lapsed():
                 await wait_unblocked(self)
-            self.node.hear(self, data)
+            (self.node.hears_instead or self.node.hear)(self, data)
             self.node.conclude()
             if self._is_stranger and self.front is not None and not self.front.is_stranger:
                 self._acquainted()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.front_end import FrontEnd, Peer, Protocol
 from leveret.protocols.amqp010.broker.argument_rows import QUEUE_ROWS, sections
-from leveret.protocols.shared.broker.subprotocols import AMQP
+from leveret.protocols.shared.broker import AMQP_SUBPROTOCOLS
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -44,5 +44,5 @@ PROTOCOL: Final = Protocol(
     queue_arguments=QUEUE_ROWS,
     sections=sections,
     prepare=partial(import_module, "leveret.protocols.amqp010.broker.adapter"),
-    subprotocols=AMQP,
+    subprotocols=AMQP_SUBPROTOCOLS,
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.front_end import FrontEnd, Peer, Protocol
 from leveret.protocols.amqp091.machine.greeting import HEADER_0_9, HEADER_0_9_1, RELATIVES
-from leveret.protocols.shared.broker.subprotocols import AMQP
+from leveret.protocols.shared.broker import AMQP_SUBPROTOCOLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +64,6 @@ PROTOCOL: Final = Protocol(
     sections=sections,
     encoding=encoding,
     remote_ends=remote_ends,
-    subprotocols=AMQP,
+    subprotocols=AMQP_SUBPROTOCOLS,
     prepare=partial(import_module, "leveret.protocols.amqp091.broker.adapter"),
 )

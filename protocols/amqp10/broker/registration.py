@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.features.unsettled_maps.unsettled_map import UnsettledMap, unsettled_maps_of
 from leveret.front_end import FrontEnd, Peer, Protocol
-from leveret.protocols.shared.broker.subprotocols import AMQP
+from leveret.protocols.shared.broker import AMQP_SUBPROTOCOLS
 
 if TYPE_CHECKING:
     from leveret.arguments.row import Section
@@ -100,5 +100,5 @@ PROTOCOL: Final = Protocol(
     sections=sections,
     remote_ends=remote_ends,
     prepare=partial(import_module, "leveret.protocols.amqp10.broker.adapter"),
-    subprotocols=AMQP,
+    subprotocols=AMQP_SUBPROTOCOLS,
 )
