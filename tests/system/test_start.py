@@ -67,7 +67,7 @@ PACKAGES = {
     "features.parameters", "features.unsettled_maps", "interceptors", "observability", "plugins", "protocols",
     "protocols.amqp010", "protocols.amqp010.broker", "protocols.amqp091", "protocols.amqp091.broker",
     "protocols.amqp091.machine", "protocols.amqp10", "protocols.amqp10.broker", "protocols.http", "protocols.mqtt",
-    "protocols.mqtt.broker", "protocols.shared", "protocols.shared.broker", "publishing",
+    "protocols.mqtt.broker", "protocols.shared", "publishing",
     "queues", "security", "selectors", "server", "server.cli", "server.node",
 }  # fmt: skip
 MODULES_MAX = 225  # of ours
