@@ -186,7 +186,8 @@ class HeaderValues(Protocol):
 
     @property
     def typed(self) -> Array | None:
-        """They as booleans, int64, uint64, doubles, texts or nulls; None for other types, and where some do not fit."""
+        """The values as booleans, int64, uint64, doubles, texts or nulls; None for other types, and where some do not
+        fit."""
 
     def spelled(self) -> Array:
         """Return their bytes, with types and lengths."""

@@ -26,7 +26,7 @@ from leveret.clock import NEVER
 from leveret.delivery import Consumer, Delivery
 from leveret.durability import PENDING
 from leveret.errors import AccessRefused
-from leveret.limits import Overflow, QueueLimits
+from leveret.limits import QueueLimits
 from leveret.outbox import OVERHEAD
 from leveret.queues import runs
 from leveret.queues.backoff import Backoff, backoff_of
@@ -35,6 +35,7 @@ from leveret.queues.expiry import Expiry
 from leveret.queues.lane import Lane
 from leveret.queues.laned_queue import LanedQueue
 from leveret.queues.overflow import (
+    DROP_HEAD,
     bury_all,
     drop_over_limit,
     wake_awaiting,
@@ -56,8 +57,6 @@ from leveret.queues.stored_queue import ALL
 if TYPE_CHECKING:
     from leveret.exchanges.duplicates import Duplicates
     from leveret.message import Message
-
-DROP_HEAD: Final = Overflow.DROP_HEAD
 
 
 NO_RINGS: Final[list[RoundRobin]] = []

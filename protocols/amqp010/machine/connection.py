@@ -42,14 +42,13 @@ from leveret.protocols.shared.machine.states import (
     CLOSING,
     ENDING,
     OPEN,
+    OPENING,
+    SECURING,
+    STARTING,
+    TUNING,
     State,
 )
 from leveret.protocols.shared.machine.unfinished import STALLED_S
-
-STARTING: Final = State.STARTING
-TUNING: Final = State.TUNING
-SECURING: Final = State.SECURING
-OPENING: Final = State.OPENING
 
 __all__ = ["AmqpError", "Connection", "State"]
 

@@ -54,14 +54,14 @@ from leveret.protocols.shared.machine.states import (
     CLOSING,
     ENDING,
     OPEN,
+    OPENING,
+    SECURING,
+    STARTING,
+    TUNING,
     State,
 )
 from leveret.protocols.shared.machine.unfinished import STALLED_S
 
-STARTING: Final = State.STARTING
-TUNING: Final = State.TUNING
-SECURING: Final = State.SECURING
-OPENING: Final = State.OPENING
 CLOSE_OK: Final = Expects.CLOSE_OK
 METHOD: Final = Expects.METHOD
 BODY: Final = Expects.BODY

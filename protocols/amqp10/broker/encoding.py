@@ -36,7 +36,7 @@ from leveret.protocols.amqp10.broker.envelope import (
 )
 from leveret.protocols.amqp10.broker.envelope import remembered as remembered_envelopes
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.errors import SESSION, AmqpError
 from leveret.protocols.amqp10.codec.section_scan import is_plain_map, texts_at
 from leveret.protocols.amqp10.codec.sections import (
     ANNOTATIONS,
@@ -64,8 +64,6 @@ from leveret.protocols.amqp10.codec.types import (
     list_at,
 )
 from leveret.values import Properties, Table
-
-SESSION: Final = Ends.SESSION
 
 PRIORITY: Final = 4  # of a message whose header gives none (part 3, section 3.2.1)
 EMPTY_SIZE: Final = 4  # bytes of properties that are an empty list

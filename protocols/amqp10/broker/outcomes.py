@@ -27,7 +27,7 @@ from mypy_extensions import trait
 
 from leveret.protocols.amqp10.broker.encoding import annotated
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.errors import SESSION, AmqpError
 from leveret.queues.queue import BY_BACKOFF
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec.types import Value
     from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
     from leveret.queues.queue import Queue
-
-SESSION: Final = Ends.SESSION
 
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"

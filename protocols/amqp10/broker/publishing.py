@@ -30,7 +30,7 @@ from leveret.protocols.amqp10.broker.errors import refusal
 from leveret.protocols.amqp10.broker.projection import Projection
 from leveret.protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.errors import LINK, AmqpError
 from leveret.protocols.amqp10.codec.types import Described, Symbol, Value
 from leveret.protocols.amqp10.machine.contract import IncomingOwner
 from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from leveret.client import Client
     from leveret.protocols.amqp10.broker.session import ServedSession
 
-LINK: Final = Ends.LINK
 
 DETACH: Final = OrphanedSender.DETACH
 

@@ -6,7 +6,7 @@ This module is not compiled, because a handler for a compiled exception class do
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec.types import Value
@@ -20,6 +20,12 @@ class Ends(IntEnum):
     LINK = 1  # detach, closed, with the error; an attach that is refused is answered first (S177)
     SESSION = 2  # end with the error
     CONNECTION = 3  # close with the error
+
+
+# What compiled code names: until Python 3.12 it takes 0.3 us to look a member of an enumeration up.
+LINK: Final = Ends.LINK
+SESSION: Final = Ends.SESSION
+CONNECTION: Final = Ends.CONNECTION
 
 
 class AmqpError(Exception):

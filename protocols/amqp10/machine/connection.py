@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar, Final
 
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.errors import CONNECTION, AmqpError
 from leveret.protocols.amqp10.codec.types import Value
 from leveret.protocols.amqp10.codec.wire import (
     EMPTY_FRAME,
@@ -35,13 +35,8 @@ from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from leveret.protocols.amqp10.machine.reader import Reader
 from leveret.protocols.amqp10.machine.session import Session
 from leveret.protocols.shared.machine.contract import Writer
-from leveret.protocols.shared.machine.states import CLOSED, CLOSING, ENDING, OPEN, State
+from leveret.protocols.shared.machine.states import CLOSED, CLOSING, ENDING, GREETING, OPEN, OPENING, State
 from leveret.protocols.shared.machine.unfinished import STALLED_S
-
-CONNECTION: Final = Ends.CONNECTION
-
-GREETING: Final = State.GREETING
-OPENING: Final = State.OPENING
 
 __all__ = ["Connection", "State"]
 

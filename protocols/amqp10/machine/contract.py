@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.errors import LINK, AmqpError, Ends
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec import performatives as p
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
     from leveret.protocols.amqp10.machine.session import Session
     from leveret.protocols.shared.machine.contract import Wait
-
-LINK: Final = Ends.LINK
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

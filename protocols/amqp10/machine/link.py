@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.errors import LINK, AmqpError, Ends
 from leveret.protocols.amqp10.codec.types import encode
 from leveret.protocols.amqp10.codec.wire import FRAME_OVERHEAD
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec.types import Described, Value
     from leveret.protocols.amqp10.machine.session import Session
 
-LINK: Final = Ends.LINK
 
 LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
 

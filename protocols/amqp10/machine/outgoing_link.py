@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.errors import SESSION, AmqpError
 from leveret.protocols.amqp10.codec.wire import (
     FRAME_AMQP,
     FRAME_OVERHEAD,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec.types import Value
     from leveret.protocols.amqp10.machine.session import Session
 
-SESSION: Final = Ends.SESSION
 
 RANGE_MAX: Final = 10_000  # deliveries that a disposition covers before other connections have a turn: 5 ms
 

@@ -21,9 +21,7 @@ from leveret.protocols.amqp10.machine.contract import Handler
 from leveret.protocols.amqp10.machine.session import Session
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Writer
-from leveret.protocols.shared.machine.states import State
-
-GREETING: Final = State.GREETING
+from leveret.protocols.shared.machine.states import GREETING
 
 QUICK_START: Final = Struct(">IHH")  # size, shape, channel
 # Bytes of a frame that takes long to decode, 10 ms and more, if the fast paths do not apply.

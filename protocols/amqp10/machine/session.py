@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.errors import CONNECTION, SESSION, AmqpError
 from leveret.protocols.amqp10.codec.types import Described, Symbol, Value
 from leveret.protocols.amqp10.codec.wire import (
     BINARY,
@@ -55,8 +55,6 @@ from leveret.protocols.amqp10.machine.transfer_pattern import SIZE, TransferPatt
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.machine.connection import Connection
 
-CONNECTION: Final = Ends.CONNECTION
-SESSION: Final = Ends.SESSION
 
 TOGETHER_MAX: Final = 1024  # deliveries that dispositions in a row settle together
 DISPOSITION_MAX: Final = 64  # bytes of the frame of such a disposition

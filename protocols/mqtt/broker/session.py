@@ -30,7 +30,16 @@ from leveret.protocols.mqtt.codec.errors import MqttError
 from leveret.protocols.mqtt.codec.packets import DUP, MQTT_5, Ack, Subscription, Will
 from leveret.protocols.mqtt.codec.properties import PUBREC, PUBREL
 from leveret.protocols.mqtt.codec.writer import ack
-from leveret.protocols.mqtt.machine.flights import RELEASED, SENT, Fate, Flight, Flights
+from leveret.protocols.mqtt.machine.flights import (
+    ACCEPTED,
+    COMPLETED,
+    REFUSED,
+    RELEASED,
+    REPEATED,
+    SENT,
+    Flight,
+    Flights,
+)
 from leveret.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -43,10 +52,6 @@ if TYPE_CHECKING:
     from leveret.protocols.mqtt.broker.settings import MqttSettings
     from leveret.values import Table
 
-REPEATED: Final = Fate.REPEATED
-ACCEPTED: Final = Fate.ACCEPTED
-REFUSED: Final = Fate.REFUSED
-COMPLETED: Final = Fate.COMPLETED
 
 PREFIX: Final = "mqtt-subscription-"  # of the names of queues, as in RabbitMQ
 SHARED_PREFIX: Final = "mqtt-shared-"

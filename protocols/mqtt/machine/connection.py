@@ -54,10 +54,7 @@ from leveret.protocols.mqtt.machine.contract import Accepted, Answer, Challenge,
 from leveret.protocols.mqtt.machine.traffic import Traffic
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Wait, Writer
-from leveret.protocols.shared.machine.states import CHECKING, CLOSED, OPEN, State
-
-STARTING: Final = State.STARTING
-SECURING: Final = State.SECURING
+from leveret.protocols.shared.machine.states import CHECKING, CLOSED, OPEN, SECURING, STARTING, State
 
 PINGRESP_OCTETS: Final = b"\xd0\0"
 UNSUPPORTED_OCTETS: Final = b"\x20\x02\x00\x01"  # CONNACK of 3.1.1, for all versions but 3.1.1 and 5

@@ -38,10 +38,11 @@ class Fate(Enum):
     UNKNOWN = "unknown"  # there is no such identifier
 
 
-FATE_REFUSED: Final = Fate.REFUSED
-FATE_UNKNOWN: Final = Fate.UNKNOWN
-FATE_ACCEPTED: Final = Fate.ACCEPTED
-FATE_REPEATED: Final = Fate.REPEATED
+REFUSED: Final = Fate.REFUSED
+UNKNOWN: Final = Fate.UNKNOWN
+COMPLETED: Final = Fate.COMPLETED
+ACCEPTED: Final = Fate.ACCEPTED
+REPEATED: Final = Fate.REPEATED
 
 
 class Flight(Generic[T]):
@@ -87,15 +88,15 @@ class Flights(Generic[T]):
         """Take a PUBACK, PUBREC or PUBCOMP. Raises ProtocolError for one that does not go with the message's QoS."""
         flight = self.by_id.get(packet_id)
         if flight is None:
-            return FATE_UNKNOWN, None
+            return UNKNOWN, None
         fate = NEXT.get((flight.qos, flight.stage, kind))
         if fate is None:
             raise ProtocolError(f"packet {kind} does not acknowledge message {packet_id} of QoS {flight.qos}")
-        if fate is FATE_ACCEPTED and reason_code >= UNSPECIFIED_ERROR:
-            fate = FATE_REFUSED
-        if fate is FATE_ACCEPTED and kind == PUBREC:
+        if fate is ACCEPTED and reason_code >= UNSPECIFIED_ERROR:
+            fate = REFUSED
+        if fate is ACCEPTED and kind == PUBREC:
             flight.stage = RELEASED
-        elif fate is not FATE_REPEATED:
+        elif fate is not REPEATED:
             self.by_id.pop(packet_id)
         return fate, flight
 

@@ -101,7 +101,7 @@ class ServedConnection(FrontEnd):
 
     @property
     def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted and not (self.waits or self.wire.closed)
+        return self._intake.is_halted()
 
     @property
     def description(self) -> str:  # type: ignore[override]

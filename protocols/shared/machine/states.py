@@ -21,8 +21,13 @@ class State(Enum):
 
 
 # What each read looks at: a name of a module is found at once; to look a member of an Enum up takes 0.3 us (3.11).
+GREETING: Final = State.GREETING
 AWAITING_HEADER: Final = State.AWAITING_HEADER
+STARTING: Final = State.STARTING
+SECURING: Final = State.SECURING
 CHECKING: Final = State.CHECKING
+TUNING: Final = State.TUNING
+OPENING: Final = State.OPENING
 OPEN: Final = State.OPEN
 CLOSING: Final = State.CLOSING
 CLOSED: Final = State.CLOSED
