@@ -404,7 +404,8 @@ class Client(Authority):
     def get(self, queue: Queue, settled: bool, paused_too: bool = False) -> Delivery | None:
         """Fetch one message, or return None if the queue has none (S083, S112), or is paused: then it seems empty.
 
-        `paused_too`: fetch from a paused queue as well, for an operator.
+        `paused_too`: fetch from a paused queue as well, for an operator. Raises NotAtHand if the message is on its way
+        here: the caller asks again in a moment.
         """
         if queue.limits.single_active:
             raise Locked(

@@ -74,6 +74,13 @@ class LimitReached(NotAllowed):
     """A limit of the node, the virtual host, the user or the channel is used up."""
 
 
+class NotAtHand(Exception):  # noqa: N818 - it is no error
+    """The next message is on its way here, from another machine or from the disk: the caller asks again in a moment.
+
+    No client sees it.
+    """
+
+
 def no_exchange(name: str, virtual_host: str) -> NotFound:
     return NotFound(f"no exchange '{name}' in vhost '{virtual_host}'")
 

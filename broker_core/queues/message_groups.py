@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.delivery import Consumer, Delivery, Window
+from leveret.errors import NotAtHand
 from leveret.message import said_in
 from leveret.queues.queue import BY_BACKOFF
 from leveret.queues.search import Search
@@ -145,14 +146,21 @@ class MessageGroupQueue(WorkQueue):
         self.give_back_unseen(delivery)
         return None
 
-    def asks_for_head(self) -> bool:
-        return self.asks_for_first(LOOK_AHEAD + 1)  # a fetch passes by messages of groups that others hold
+    def head_is_away(self) -> bool:
+        # A fetch passes by messages of groups that others hold.
+        return self.returning > 0 or self.asks_for_first(LOOK_AHEAD + 1)
 
     def take_one(self, settled: bool) -> Delivery | None:
         """Fetch the first message whose group is free."""
         self.used_at = self.settling.now
+        if self.head_is_away():
+            raise NotAtHand
         delivery = self.searched().fetch(Fetch(self, settled, 1, Window()))
-        return None if delivery is None else self.hand_out(delivery, settled)
+        if delivery is not None:
+            return self.hand_out(delivery, settled)
+        if self.head_is_away():
+            raise NotAtHand
+        return None
 
     def can_deliver_now(self, message: Message) -> bool:
         group = said_in(message, self.limits.group_key or "")

@@ -217,10 +217,10 @@ class Queue(CountedQueue):
 
     @abstractmethod
     def take_one(self, settled: bool) -> Delivery | None:
-        """Fetch the next message without a consumer; None if there is none, or none without waiting (`asks_for_head`).
+        """Fetch the next message without a consumer; None if there is none.
 
-        `settled`: no answer is expected. Called only where `asks_for_head` is False. Raises Unsupported if this kind of
-        queue can only be consumed from.
+        `settled`: no answer is expected. Raises NotAtHand if the message is on its way here, and Unsupported if this
+        kind of queue can only be consumed from.
         """
 
     def acquire(self, position: int) -> Delivery | None:

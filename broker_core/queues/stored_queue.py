@@ -89,10 +89,6 @@ class StoredQueue(Sink):
         """Return the next message, None if there is none or that is not known without reading it."""
         return None
 
-    def asks_for_head(self) -> bool:
-        """Return whether the next message has to come from another machine first, from which it is on its way then."""
-        return False
-
     def asks_for_first(self, count: int = ALL) -> bool:
         """Return whether some of the first messages have to come from another machine first. They are brought then.
 

@@ -25,7 +25,7 @@ from mypy_extensions import mypyc_attr
 from leveret.clock import NEVER
 from leveret.delivery import Consumer, Delivery
 from leveret.durability import PENDING
-from leveret.errors import AccessRefused
+from leveret.errors import AccessRefused, NotAtHand
 from leveret.limits import QueueLimits
 from leveret.outbox import OVERHEAD
 from leveret.queues import runs
@@ -203,12 +203,14 @@ class WorkQueue(LanedQueue):
         self.used_at = self.settling.now
         self._load_head()
         while not (taken := self._take(1, 1)):  # those at hand have expired
-            if self.asks_for_head() or not self._load_head():
+            if not self._load_head():
                 return None
         return self.hand_out(taken[0], settled)
 
     def _load_head(self) -> bool:
-        """Read the page at the head at once, if the head is on disk. Return whether it was."""
+        """Read the page at the head at once, if the head is on disk. Return whether it was. Raises NotAtHand."""
+        if self.head_is_away():
+            raise NotAtHand
         lane = self._next_lane()
         if lane is None or lane.at_hand():
             return False
@@ -219,7 +221,8 @@ class WorkQueue(LanedQueue):
         """Return the lane whose turn it is; None if the queue is empty."""
         return next((lane for lane in reversed(self.lanes) if lane), None)
 
-    def asks_for_head(self) -> bool:
+    def head_is_away(self) -> bool:
+        """Return whether the next message is on its way here, or has to come from another machine and is asked for."""
         if self.returning:
             return True
         return self.journal is not None and self.asks_for(self._next_lane())

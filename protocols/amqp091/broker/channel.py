@@ -17,7 +17,7 @@ from mypy_extensions import mypyc_attr
 from leveret.arguments.warnings import consumer_warnings
 from leveret.config.compat import GlobalQos, PrefetchSize, RecoverToConsumer
 from leveret.delivery import UNLIMITED, Delivery, Window, weight
-from leveret.errors import NotAllowed, PreconditionFailed, Unsupported
+from leveret.errors import NotAllowed, NotAtHand, PreconditionFailed, Unsupported
 from leveret.limits import QueueLimits, QueueType
 from leveret.protocols.amqp091.broker import declarations
 from leveret.protocols.amqp091.broker.ack_timeouts import LateTags, Timeouts
@@ -460,8 +460,9 @@ class Channel:
 
     def get(self, method: m.BasicGet) -> None:
         queue = self.client.readable_queue(queue_name(self, method.queue))
-        delivery = None if queue.asks_for_head() else self.client.get(queue, method.no_ack)
-        if delivery is None and queue.asks_for_head():
+        try:
+            delivery = self.client.get(queue, method.no_ack)
+        except NotAtHand:
             self.connection.put_off()
             return
         if delivery is None:

@@ -15,7 +15,7 @@ import attrs
 from leveret.broker import REFUSED, TAKEN
 from leveret.client import Client
 from leveret.delivery import Delivery
-from leveret.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
+from leveret.errors import AccessRefused, Failure, NotAtHand, NotFound, PreconditionFailed, Unsupported
 from leveret.protocols.http.bulk.publish import rates_with_room, require_no_alarm, taken
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import JsonObject, bad, body_of, shown, text_in, whole_in
@@ -131,11 +131,12 @@ def fetched(
     with JsonRows(request.broker) as rows:
         try:
             while rows.count < wanted.count and rows.octets < OCTETS_MAX:
-                while queue.asks_for_head():
+                try:
+                    delivery = client.get(queue, settled=False, paused_too=True)
+                except NotAtHand:
                     yield FAR_S
-                if (delivery := client.get(queue, settled=False, paused_too=True)) is None:
-                    if queue.asks_for_head():
-                        continue  # those at hand have expired
+                    continue
+                if delivery is None:
                     break
                 taken.deliveries.append(delivery)
                 more = {"message_count": queue.ready}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import NotAtHand, PreconditionFailed
 from leveret.protocols.http.connection import Later
 from leveret.protocols.http.management.request_body import body_of, text_in, whole_in
 from leveret.protocols.http.management.requester import client_of, entered
@@ -54,11 +54,11 @@ def moved(request: Request, source: Queue, target: Queue, count: int) -> Generat
     """Move at most as many messages as waited at the start: queues that lead in circles may bring moved ones back."""
     done = 0
     while done < count and not (source.deleted or target.deleted):
-        while source.asks_for_head():
-            yield LOOK_S
-        portion = moved_now(source, target, min(PORTION, count - done))
+        portion, is_at_hand = moved_now(source, target, min(PORTION, count - done))
         done += portion
-        if not portion and not source.asks_for_head():
+        if not is_at_hand:
+            yield LOOK_S
+        elif not portion:
             break
         yield PAUSE_S
         while request.broker.is_behind:
@@ -66,11 +66,18 @@ def moved(request: Request, source: Queue, target: Queue, count: int) -> Generat
     return {"moved": done, "left": source.ready}
 
 
-def moved_now(source: Queue, target: Queue, count: int) -> int:
-    """Move a portion and return its size: smaller if no more wait, they are large, or the other queue has no room."""
+def moved_now(source: Queue, target: Queue, count: int) -> tuple[int, bool]:
+    """Move a portion. Return its size, and whether the next message is at hand.
+
+    It is smaller if no more wait, they are large, or the other queue has no room.
+    """
     done = octets = 0
     while done < count and octets < PORTION_OCTETS:
-        if source.asks_for_head() or (delivery := source.take_one(settled=False)) is None:
+        try:
+            delivery = source.take_one(settled=False)
+        except NotAtHand:
+            return done, False
+        if delivery is None:
             break
         message = delivery.message
         if not (target.has_room(1, message.size) and target.push(message)):
@@ -79,7 +86,7 @@ def moved_now(source: Queue, target: Queue, count: int) -> int:
         source.accept(delivery)
         done += 1
         octets += message.size
-    return done
+    return done, True
 
 
 ROUTES: Final = (Route("POST", MOVE, Level.MANAGEMENT, move),)
