@@ -1,6 +1,7 @@
-"""The index of all chunks tells which entries are still needed, and which chunks are worth rewriting.
+"""The index of all chunks tells which entries are still needed, and which chunks may be worth rewriting.
 
-    entries settled ──> bits of their chunks ──> a chunk without live entries goes; sparse and small ones are merged
+    entries settled ──> bits of their chunks ──> a chunk without live entries goes; sparse and small ones are *poor*,
+                                                 and merged (`merge_candidates.py`, `compaction.py`)
 
 The state of a chunk takes a bit for each entry and a few hundred bytes. Entries keep their numbers when their chunk is
 rewritten: the chunk of an entry is the one with the greatest first number that is not above it.
@@ -10,28 +11,24 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from leveret.durable.chunk_state import ChunkState
 
 SPARSE: Final = 0.3  # share of live entries below which a chunk is worth rewriting
-MERGED_OCTETS: Final = 1 << 20  # bytes of messages in a rewritten chunk, roughly
-MERGED_ENTRIES: Final = 1 << 15
-SMALL_OCTETS: Final = 1 << 16  # bytes below which a chunk is worth merging with its neighbours,
-SMALL_MANY: Final = 16  # if there are at least so many
-RECLAIMED: Final = 1 << 17  # bytes to be freed that make any rewriting worthwhile
-LOOKED_AT: Final = 200  # chunks examined in one search for some worth rewriting: 1 ms
+SMALL_OCTETS: Final = 1 << 16  # bytes below which a chunk is worth merging with its neighbours
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Chunks:
     """All chunks that have live entries."""
 
     def __init__(self) -> None:
         self._states: dict[int, ChunkState] = {}
         self._firsts: list[int] = []  # ascending
-        self._poor: list[int] = []  # those of them that may be worth rewriting, ascending
-        self._looked_to = 0  # the number at which the next search for some begins
+        self.poor: list[int] = []  # those of them that may be worth rewriting, ascending
         self.live = 0
 
     def __len__(self) -> int:
@@ -100,67 +97,36 @@ class Chunks:
 
     def drop(self, states: Iterable[ChunkState]) -> None:
         """Forget chunks that are not needed any more."""
-        gone = {state.first: self._states.pop(state.first) for state in states}
+        gone: set[int] = set()
+        poor: set[int] = set()
+        for state in states:
+            first = state.first
+            del self._states[first]
+            gone.add(first)
+            if state.poor:
+                poor.add(first)
+            self.live -= state.live
         self._firsts = without(self._firsts, gone)
-        self._poor = without(self._poor, {first for first, state in gone.items() if state.poor})
-        self.live -= sum(state.live for state in gone.values())
+        self.poor = without(self.poor, poor)
 
     # Rewriting.
 
-    def worth_rewriting(self, until: int) -> list[ChunkState]:
-        """Return adjacent chunks before entry `until` that are worth merging, or a single sparse one; or an empty list.
+    def state(self, first: int) -> ChunkState:
+        """Return the chunk that begins with an entry."""
+        return self._states[first]
 
-        One call examines about `LOOKED_AT` chunks, and the next call those behind them: a backlog may have 100 000.
-        """
-        looked_at = 0
-        for group in self._groups(until):
-            if self._pays(group):
-                self._looked_to = group[0].first
-                return group
-            self._looked_to = group[-1].last + 1
-            looked_at += len(group)
-            if looked_at >= LOOKED_AT:
-                return []
-        self._looked_to = 0
-        return []
-
-    def _groups(self, until: int) -> Iterator[list[ChunkState]]:
-        """Yield groups of adjacent poor chunks that fit into one, from where the last search ended up to `until`."""
-        group: list[ChunkState] = []
-        octets = entries = 0
-        for first in islice(self._poor, bisect_left(self._poor, self._looked_to), None):
-            if first >= until:
-                break
-            state = self._states[first]
-            if state.damaged:
-                continue
-            if group and not (self._follows(group[-1], first) and self._fits(group, octets, entries, state)):
-                yield group
-                group, octets, entries = [], 0, 0
-            group.append(state)
-            octets += state.live_octets
-            entries += state.live
-        if group:
-            yield group
-
-    def _follows(self, state: ChunkState, first: int) -> bool:
+    def follows(self, state: ChunkState, first: int) -> bool:
+        """Return whether the chunk that begins with `first` is the next one after another."""
         return self._firsts[bisect_left(self._firsts, first) - 1] == state.first
 
     def _see_if_poor(self, state: ChunkState) -> None:
         """List a chunk as poor if it is. Called when it is new or has fewer live entries; poor chunks stay poor."""
         if not state.poor and self._is_poor(state):
             state.poor = True
-            insort(self._poor, state.first)
+            insort(self.poor, state.first)
 
     def _is_poor(self, state: ChunkState) -> bool:
         return state.live_octets < SMALL_OCTETS or state.live < SPARSE * len(state.numbers)
-
-    def _fits(self, group: list[ChunkState], octets: int, entries: int, state: ChunkState) -> bool:
-        small = octets + state.live_octets <= MERGED_OCTETS and entries + state.live <= MERGED_ENTRIES
-        return small and group[0].volatile == state.volatile
-
-    def _pays(self, group: list[ChunkState]) -> bool:
-        return len(group) >= SMALL_MANY or sum(s.octets - s.live_octets for s in group) >= RECLAIMED
 
     def replace(self, states: Sequence[ChunkState], numbers: Sequence[int], octets: int) -> ChunkState:
         """Replace chunks by one with the given entries of theirs, some of which may be settled by now."""

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from leveret.durable.chunk_state import ChunkState
+from leveret.durable.merge_candidates import MergeCandidates
 from leveret.durable.page_reader import whole
 from leveret.durable.store import chunk
 from leveret.durable.store.contract import Chunk, Commit, Reader, StoreError
@@ -22,10 +23,11 @@ YOUNG_MS: Final = 1000  # the age below which chunks are left alone: their entri
 class Compaction:
     """Rewrites chunks of one journal, one group at a time."""
 
-    __slots__ = ("_busy", "_journal", "_since", "done")
+    __slots__ = ("_busy", "_candidates", "_journal", "_since", "done")
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._candidates = MergeCandidates()
         self._busy = False
         self._since = 0  # commits since the last search
         self.done: list[tuple[list[ChunkState], Chunk]] = []  # for the next commit
@@ -38,7 +40,7 @@ class Compaction:
         self._since = 0
         journal = self._journal
         old = journal.arrivals_known.after(int(journal.broker.clock.wall() * 1000) - YOUNG_MS)
-        if states := journal.known.worth_rewriting(min(old, journal.written + 1)):
+        if states := self._candidates.next(journal.known, min(old, journal.written + 1)):
             self._rewrite(states)
 
     def _rewrite(self, states: list[ChunkState]) -> None:

@@ -1,14 +1,14 @@
 """Keep the latest commits in a log of our own, one write and one sync each, before SQLite has to write pages for them.
 
     header   512 bytes: which folder, which round, whether it has ended; a claim
-    records  a commit each, from a multiple of 512 bytes on: head, numbers, entries, bits, messages, tail
+    records  a commit each, from a multiple of 512 bytes on
 
 The file is `messages.db-redo`. A *round* is what is in the log until all of it is written to messages.db, in one
 transaction; then the header says that it has ended, and the next one may begin. Writing a round twice does no harm, as
 a crash between the two makes necessary. Records of earlier rounds may follow those of the current one.
 
-A record is good if its head, its tail and all checksums fit. The first one that is not ends the round. If it has a
-tail, or good ones come after it, it was written as a whole, and perhaps confirmed: then it is counted as lost.
+The first record that is not good (`redo_record.py`) ends the round. If it has a tail, or good ones come after it, it
+was written as a whole, and perhaps confirmed: then it is counted as lost.
 
 Two nodes may be on one folder, in spite of its lock. Each that opens the log changes the claim, and then reads it; each
 that has written a record looks at the claim before it reports that: so either the record is read, or its writer knows.
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,24 +26,17 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from leveret.durable.store import chunk
-from leveret.durable.store.contract import Chunk, Commit, DamagedError
+from leveret.durable.store import redo_record
+from leveret.durable.store.contract import Chunk, Commit
 from leveret.durable.store.logged_changes import LoggedChanges
+from leveret.durable.store.redo_record import SECTOR
 from leveret.durable.store.syncing import sync_file, sync_folder, write_all
 
-SECTOR: Final = 512  # bytes that a disk writes whole, or not at all
 HEADER: Final = Struct("<8s16s8sI")  # magic number, name of the folder, round, checksum of these
 BEGUN: Final = b"LvrRedo1"
 ENDED: Final = b"LvrRedo0"
 CLAIM_AT: Final = 64
 CLAIM_OCTETS: Final = 8
-# Magic number, bytes of the record, round, its place in the round; how many chunks, dropped chunks, chunks with bits,
-# and marks; checksum of the numbers, entries and bits; checksum of the head up to here.
-HEAD: Final = Struct("<4sI8sIIIIIII")
-HEAD_MAGIC: Final = b"LvrR"
-NUMBERS_OF_CHUNK: Final = 24  # bytes
-NUMBERS_OF_BITS: Final = 16
-TAIL: Final = Struct("<8sI")  # round, place in the round
 OCTETS_MAX: Final = 1 << 26  # of a file that is read; none is larger than a few MiB
 
 
@@ -89,11 +81,11 @@ class RedoLog:
 
         Raises OSError.
         """
-        octets = _record(self._round, self._place, commit, made)
+        octets = redo_record.record(self._round, self._place, commit, made)
         write_all(self._file, octets, self.octets)
         sync_file(self._file)
         self._place += 1
-        self.octets += _whole(len(octets))
+        self.octets += redo_record.whole(len(octets))
 
     # These write the header: while the database is locked for others, and `is_ours` but for `take`.
 
@@ -153,8 +145,8 @@ class RedoLog:
 
     def _say(self, magic: bytes) -> None:
         claim = os.urandom(CLAIM_OCTETS)
-        answer = _sealed(HEADER, magic, self._folder, self._round).ljust(CLAIM_AT, b"\0") + claim
-        write_all(self._file, answer.ljust(SECTOR, b"\0"), 0)
+        header = redo_record.sealed(HEADER.pack(magic, self._folder, self._round, 0))
+        write_all(self._file, (header.ljust(CLAIM_AT, b"\0") + claim).ljust(SECTOR, b"\0"), 0)
         self._claim = claim  # once it is there: without room the one before stays
 
     def remove(self) -> None:
@@ -199,55 +191,18 @@ def read(path: Path, folder: bytes) -> ReadLog:
         found.round = b""
         return found
     at = SECTOR
-    while (commit := _commit_at(octets, at, found.round, found.commits)) is not None:
+    while (commit := redo_record.commit_at(octets, at, found.round, found.commits)) is not None:
         changes, made, size = commit
         found.changes.add(changes, made)
         found.commits += 1
-        at += _whole(size)
-    found.lost = _count_behind(octets, at, found.round, found.commits)
+        at += redo_record.whole(size)
+    found.lost = redo_record.count_behind(octets, at, found.round, found.commits)
     return found
 
 
 def missing(path: Path) -> str:
     """Return a message about a log that should be there."""
     return f"{path} is missing: what was committed last may be lost"
-
-
-# Octets.
-
-
-def _sealed(struct: Struct, *values: bytes | int) -> bytes:
-    """Pack values, with the checksum of the others as the last."""
-    begun = struct.pack(*values, 0)[:-4]
-    return begun + crc32(begun).to_bytes(4, "little")
-
-
-def _whole(octets: int) -> int:
-    """Return the bytes of the sectors that a record takes."""
-    return (octets + SECTOR - 1) // SECTOR * SECTOR
-
-
-def octets_of(commit: Commit, made: Sequence[Chunk]) -> int:
-    """Return the bytes of the record of a commit, whose packed chunks are `made`."""
-    octets = sum([NUMBERS_OF_CHUNK + len(each.entries) + len(each.messages) for each in made])
-    octets += sum([NUMBERS_OF_BITS + len(bits) for bits in commit.settled.values()])
-    return HEAD.size + 8 * len(commit.dropped) + 16 * len(commit.marks) + octets + TAIL.size
-
-
-def _record(round_: bytes, place: int, commit: Commit, made: Sequence[Chunk]) -> bytes:
-    numbers = array("Q", commit.dropped)
-    for each in made:
-        numbers.extend((each.first, len(each.entries), len(each.messages)))
-    for first, bits in commit.settled.items():
-        numbers.extend((first, len(bits)))
-    for mark in commit.marks.items():
-        numbers.extend(mark)
-    checked = b"".join([chunk.octets_of(numbers), *(each.entries for each in made), *commit.settled.values()])
-    messages = [each.messages for each in made]
-    size = HEAD.size + len(checked) + sum(map(len, messages)) + TAIL.size
-    counts = len(made), len(commit.dropped), len(commit.settled), len(commit.marks)
-    head = _sealed(HEAD, HEAD_MAGIC, size, round_, place, *counts, chunk.checksum_of(checked))
-    return b"".join([head, checked, *messages, TAIL.pack(round_, place)])
 
 
 def _header_in(octets: bytes, folder: bytes) -> tuple[bytes, bytes]:
@@ -258,84 +213,3 @@ def _header_in(octets: bytes, folder: bytes) -> tuple[bytes, bytes]:
         if is_good and name == folder:
             return magic, round_
     return b"", b""
-
-
-def _commit_at(octets: bytes, at: int, round_: bytes, place: int) -> tuple[Commit, list[Chunk], int] | None:
-    """Return a commit, its chunks, and the size of its record; None if there is no good one for this place."""
-    if _is_whole(octets, at, round_) != place:
-        return None
-    _, size, _, _, chunks, dropped, settled, marks, checksum, _ = HEAD.unpack_from(octets, at)
-    taker = _RecordPieces(octets, at + HEAD.size, at + size - TAIL.size)
-    commit, made = Commit(0), []
-    try:
-        numbers = array("Q")
-        numbers.frombytes(taker.take(8 * (dropped + 3 * chunks + 2 * settled + 2 * marks)))
-        if chunk.BIG_ENDIAN:
-            numbers.byteswap()
-        numbers_of = iter(numbers)
-        commit.dropped = [next(numbers_of) for _ in range(dropped)]
-        sizes = [(next(numbers_of), next(numbers_of), next(numbers_of)) for _ in range(chunks)]
-        bits = [(next(numbers_of), next(numbers_of)) for _ in range(settled)]
-        commit.marks = {next(numbers_of): next(numbers_of) for _ in range(marks)}
-        entries = [taker.take(length) for _, length, _ in sizes]
-        commit.settled = {first: taker.take(length) for first, length in bits}
-        if crc32(octets[at + HEAD.size : taker.at]) != checksum:
-            return None
-        for (first, _, length), value in zip(sizes, entries, strict=True):
-            made.append(Chunk(first, value, taker.take(length)))
-            if not _is_good(made[-1]):
-                return None
-    except DamagedError:
-        return None
-    return commit, made, size
-
-
-class _RecordPieces:
-    """Takes bytes one after the other. Raises DamagedError beyond the end."""
-
-    __slots__ = ("_end", "_octets", "at")
-
-    def __init__(self, octets: bytes, at: int, end: int) -> None:
-        self._octets = octets
-        self._end = end
-        self.at = at
-
-    def take(self, length: int) -> bytes:
-        at, self.at = self.at, self.at + length
-        if self.at > self._end:
-            raise DamagedError("a record is shorter than it says")
-        return self._octets[at : self.at]
-
-
-def _is_good(made: Chunk) -> bool:
-    """Return whether all checksums within a chunk fit."""
-    try:
-        columns = chunk.read(made.entries)
-    except DamagedError:
-        return False
-    end = columns.ends[-1] if columns.ends else 0
-    return (
-        columns.first == made.first
-        and end == len(made.messages)
-        and not chunk.damaged_records(columns, made.messages)
-    )
-
-
-def _is_whole(octets: bytes, at: int, round_: bytes) -> int:
-    """Return the place of the record that begins here, if its head and its tail are those of the round; else -1."""
-    if at + HEAD.size > len(octets):
-        return -1
-    head = HEAD.unpack_from(octets, at)
-    magic, size, of_round, place = head[:4]
-    if magic != HEAD_MAGIC or of_round != round_ or head[-1] != crc32(octets[at : at + HEAD.size - 4]):
-        return -1
-    tail_at = at + size - TAIL.size
-    if tail_at < at + HEAD.size or at + size > len(octets):
-        return -1
-    return int(place) if TAIL.unpack_from(octets, tail_at) == (round_, place) else -1
-
-
-def _count_behind(octets: bytes, at: int, round_: bytes, place: int) -> int:
-    """Return how many commits are lost from this place on: the last whole record of the round tells."""
-    places = (_is_whole(octets, begin, round_) for begin in range(at, len(octets), SECTOR))
-    return max((found - place + 1 for found in places if found >= place), default=0)

@@ -159,6 +159,10 @@ class Batches:
         if self.ready:
             ready = self.ready[:]
             self.ready.clear()
+            # A publisher comes before the consumer that gets its message: it waits for the confirm, which is the last
+            # that is said.
+            if len(ready) == 2:
+                ready.reverse()
             for outbox in ready:
                 transport = self.transports.get(outbox)
                 if transport is not None:

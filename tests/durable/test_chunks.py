@@ -10,14 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.durable.arrival_times import HIGHEST
-from leveret.durable.chunks import (
-    LOOKED_AT,
-    MERGED_OCTETS,
-    SMALL_MANY,
-    SMALL_OCTETS,
-    Chunks,
-    ChunkState,
-)
+from leveret.durable.chunks import SMALL_OCTETS, Chunks, ChunkState
+from leveret.durable.merge_candidates import LOOKED_AT, MERGED_OCTETS, SMALL_MANY, MergeCandidates
 from tests.harness.call_count import calls
 
 
@@ -117,24 +111,28 @@ def test_what_is_settled_while_chunks_become_one_stays_settled(sizes: list[int],
     assert (again.live, list(again.needed())) == (merged.live, list(merged.needed()))
 
 
+def worth_rewriting(chunks: Chunks, until: int = HIGHEST) -> list[ChunkState]:
+    return MergeCandidates().next(chunks, until)
+
+
 def test_many_small_neighbours_are_worth_rewriting_and_few_are_not() -> None:
-    assert filled([1] * (SMALL_MANY - 1)).worth_rewriting(HIGHEST) == []
-    group = filled([1] * SMALL_MANY).worth_rewriting(HIGHEST)
+    assert worth_rewriting(filled([1] * (SMALL_MANY - 1))) == []
+    group = worth_rewriting(filled([1] * SMALL_MANY))
     assert [state.first for state in group] == list(range(1, SMALL_MANY + 1))
 
 
 def test_young_chunks_are_left_alone() -> None:
     chunks = filled([1] * 2 * SMALL_MANY)
-    assert chunks.worth_rewriting(SMALL_MANY) == []
-    assert len(chunks.worth_rewriting(SMALL_MANY + 1)) == SMALL_MANY
+    assert worth_rewriting(chunks, SMALL_MANY) == []
+    assert len(worth_rewriting(chunks, SMALL_MANY + 1)) == SMALL_MANY
 
 
 def test_a_sparse_chunk_is_worth_rewriting_when_a_good_part_of_it_is_free() -> None:
     chunks = filled([100, 100], octets=MERGED_OCTETS)
     chunks.settle(range(1, 71))
-    assert chunks.worth_rewriting(HIGHEST) == []
+    assert worth_rewriting(chunks) == []
     chunks.settle([71])
-    assert [state.first for state in chunks.worth_rewriting(HIGHEST)] == [1]
+    assert [state.first for state in worth_rewriting(chunks)] == [1]
 
 
 def test_what_is_full_parts_the_groups_and_so_does_what_need_not_outlive_the_node() -> None:
@@ -143,7 +141,7 @@ def test_what_is_full_parts_the_groups_and_so_does_what_need_not_outlive_the_nod
         octets = MERGED_OCTETS if at == 5 else 100
         chunks.add(ChunkState(first, range(first, first + 1), octets, volatile=at >= SMALL_MANY + 6))
         first += 1
-    group = chunks.worth_rewriting(HIGHEST)
+    group = worth_rewriting(chunks)
     assert [state.first for state in group] == list(range(7, SMALL_MANY + 7))
     assert not any(state.volatile for state in group)
 
@@ -157,21 +155,21 @@ def poor_by_turns(count: int) -> Chunks:
 
 
 def test_the_chunks_of_a_long_backlog_are_looked_at_a_few_at_a_time() -> None:
-    assert calls(partial(poor_by_turns(4 * LOOKED_AT).worth_rewriting, HIGHEST)).total() < 8 * LOOKED_AT
+    assert calls(partial(worth_rewriting, poor_by_turns(4 * LOOKED_AT))).total() < 8 * LOOKED_AT
     full = filled([1] * 4 * LOOKED_AT, octets=MERGED_OCTETS)
-    assert calls(partial(full.worth_rewriting, HIGHEST)).total() < 10, "those that are full are not looked at"
+    assert calls(partial(worth_rewriting, full)).total() < 10, "those that are full are not looked at"
 
 
 def test_each_chunk_has_its_turn_to_be_looked_at() -> None:
-    chunks = poor_by_turns(5 * LOOKED_AT)
+    chunks, candidates = poor_by_turns(5 * LOOKED_AT), MergeCandidates()
     for first in range(5 * LOOKED_AT + 1, 5 * LOOKED_AT + SMALL_MANY + 1):
         chunks.add(ChunkState(first, range(first, first + 1), 100))
-    groups = [chunks.worth_rewriting(HIGHEST) for _ in range(3)]
+    groups = [candidates.next(chunks, HIGHEST) for _ in range(3)]
     assert groups[:2] == [[], []]
     assert len(groups[2]) == SMALL_MANY
-    assert chunks.worth_rewriting(HIGHEST) == groups[2], "it is still there"
+    assert candidates.next(chunks, HIGHEST) == groups[2], "it is still there"
     chunks.drop(groups[2])
-    assert [chunks.worth_rewriting(HIGHEST) for _ in range(4)] == [[]] * 4
+    assert [candidates.next(chunks, HIGHEST) for _ in range(4)] == [[]] * 4
 
 
 @given(
@@ -180,7 +178,7 @@ def test_each_chunk_has_its_turn_to_be_looked_at() -> None:
 )
 def test_looks_find_what_looking_at_all_would_find(made: list[tuple[int, int]], data: st.DataObject) -> None:
     """Whatever has been settled, dropped and merged: groups are neighbours, poor, and of a kind."""
-    chunks, first = Chunks(), 1
+    chunks, candidates, first = Chunks(), MergeCandidates(), 1
     for entries, octets in made:
         chunks.add(ChunkState(first, range(first, first + entries), octets, data.draw(st.booleans())))
         first += entries
@@ -190,7 +188,7 @@ def test_looks_find_what_looking_at_all_would_find(made: list[tuple[int, int]], 
         there = list(dict.fromkeys(state for n in range(1, first) if (state := chunks.of(n)) is not None))
         until = data.draw(st.integers(1, first))
         old = [state for state in there if state.first < until]
-        group = chunks.worth_rewriting(until) or chunks.worth_rewriting(until)
+        group = candidates.next(chunks, until) or candidates.next(chunks, until)
         assert [state for state in there if state in group] == group
         if not group:
             poor = [s.live_octets < SMALL_OCTETS or s.live < 0.3 * len(s.numbers) for s in old]
@@ -211,4 +209,4 @@ def test_a_damaged_chunk_is_left_alone() -> None:
     state = chunks.of(3)
     assert state is not None
     state.damaged = True
-    assert chunks.worth_rewriting(HIGHEST) == []
+    assert worth_rewriting(chunks) == []

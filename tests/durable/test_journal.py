@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker import Publisher
-from leveret.durable import chunks, compaction, recovery
+from leveret.durable import compaction, merge_candidates, recovery
 from leveret.durable.journal import LOW_ON_DISK, RETRY_S, Journal
 from leveret.durable.one_by_one import BATCHES, FEW, ROW
 from leveret.durable.store.contract import Commit, NoSpaceError, StoreError
@@ -419,7 +419,7 @@ def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recovery, "PAGE_MESSAGES", 2)
         patch.setattr(compaction, "LOOK_EVERY", 1)
-        patch.setattr(chunks, "SMALL_MANY", 2)
+        patch.setattr(merge_candidates, "SMALL_MANY", 2)
         patch.setattr(compaction, "YOUNG_MS", 0)
         patch.setattr(MemoryStore, "commits_max", commits_max)
         model = Model()
@@ -430,7 +430,7 @@ def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]
 
 def test_what_is_settled_while_chunks_are_rewritten_is_settled(kept: Kept, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(compaction, "LOOK_EVERY", 1)
-    monkeypatch.setattr(chunks, "SMALL_MANY", 3)
+    monkeypatch.setattr(merge_candidates, "SMALL_MANY", 3)
     monkeypatch.setattr(compaction, "YOUNG_MS", 0)
     for bodies in ((b"a",), (b"b", b"c")):
         kept.publish("q", *bodies)

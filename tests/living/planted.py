@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from leveret.durable import chunks, compaction
+from leveret.durable import compaction, merge_candidates
 from leveret.durable.store.contract import Chunk, Commit, DamagedError, Reader
 from leveret.durable.store.postgres.bodies import ChunkBodies
 from leveret.durable.store.postgres.scratch import CachedSlices, Scratch
@@ -32,7 +32,7 @@ def hoarding() -> None:
 def eager() -> None:
     """No mistake: chunks are rewritten after few commits, and few of them at a time, as if there were many more."""
     compaction.LOOK_EVERY, compaction.YOUNG_MS = 4, 100  # type: ignore[misc]
-    chunks.SMALL_MANY, chunks.MERGED_OCTETS = 4, 1 << 17  # type: ignore[misc]
+    merge_candidates.SMALL_MANY, merge_candidates.MERGED_OCTETS = 4, 1 << 17  # type: ignore[misc]
 
 
 def slow() -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from leveret.durability import Page
-from leveret.durable import chunks, compaction
+from leveret.durable import compaction, merge_candidates
 from leveret.durable.chunk_state import ChunkState
 from leveret.durable.chunks import Chunks
 from leveret.durable.compaction import LOOK_EVERY, Compaction
@@ -366,9 +366,9 @@ class Reading(World):
         self.rewriter._since = LOOK_EVERY
         with (
             replaced(compaction, "YOUNG_MS", 0),
-            replaced(chunks, "SMALL_MANY", random.choice((1, 2, 3))),
-            replaced(chunks, "RECLAIMED", random.choice((1, 3000, 1 << 17))),
-            replaced(chunks, "MERGED_ENTRIES", random.choice((4, 8, 20, 1 << 15))),
+            replaced(merge_candidates, "SMALL_MANY", random.choice((1, 2, 3))),
+            replaced(merge_candidates, "RECLAIMED", random.choice((1, 3000, 1 << 17))),
+            replaced(merge_candidates, "MERGED_ENTRIES", random.choice((4, 8, 20, 1 << 15))),
         ):
             self.rewriter.look()
         if random.random() < 0.6:

@@ -15,7 +15,7 @@ import attrs
 
 from leveret.clock import NEVER
 from leveret.delivery import Delivery
-from leveret.durable import chunks, compaction
+from leveret.durable import compaction, merge_candidates
 from leveret.durable.store.contract import NoSpaceError, StoreError
 from leveret.features.leases.lease import leases_of
 from leveret.message import Message
@@ -692,7 +692,7 @@ class Messaging(World):
                     self.step_page_out(Random(0), name)
             self._land_all()
             disk.late = []
-        with replaced(compaction, "YOUNG_MS", 0), replaced(chunks, "SMALL_MANY", 2):
+        with replaced(compaction, "YOUNG_MS", 0), replaced(merge_candidates, "SMALL_MANY", 2):
             self.node.rewrite()
         if is_slow:
             self._read_late(random)

@@ -15,13 +15,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.durable.store import backup, chunk, housekeeping, redo_log, redo_policy, verification, writer
+from leveret.durable.store import (
+    backup,
+    chunk,
+    housekeeping,
+    redo_log,
+    redo_policy,
+    redo_record,
+    verification,
+    writer,
+)
 from leveret.durable.store.contract import Commit, StoreError
 from leveret.durable.store.database import FORMAT, LOGGED, WAITING
 from leveret.durable.store.folder import MESSAGES
 from leveret.durable.store.logged_changes import LoggedChanges
-from leveret.durable.store.redo_log import SECTOR, RedoLog
+from leveret.durable.store.redo_log import RedoLog
 from leveret.durable.store.redo_policy import REDO_OCTETS
+from leveret.durable.store.redo_record import SECTOR
 from leveret.durable.store.sqlite import SqliteStore
 from leveret.mark import mark_of
 from tests.durable.store.shelf import Found, Shelf, entries, quick_folder
@@ -451,10 +461,10 @@ def test_a_log_that_was_cut_is_as_if_the_rest_had_not_been_written(killed: Sampl
 
 def test_lost_commits_are_counted(killed: Sample):
     octets = (killed.folder / NAME).read_bytes()
-    ends = [at for at in range(SECTOR, len(octets), SECTOR) if octets[at : at + 4] == redo_log.HEAD_MAGIC]
+    ends = [at for at in range(SECTOR, len(octets), SECTOR) if octets[at : at + 4] == redo_record.HEAD_MAGIC]
     said = []
     for at in ends:
-        shelf = Shelf.of(killed.damaged(NAME, flip(at + redo_log.HEAD.size)))
+        shelf = Shelf.of(killed.damaged(NAME, flip(at + redo_record.HEAD.size)))
         said.append(shelf.store.damage)
         shelf.store.close(None)
     for count, (text,) in zip((6, 5, 4, 3, 2), said[:5], strict=True):
@@ -618,7 +628,7 @@ def test_the_size_of_a_record_is_known_before_it_is_made(tmp_path: Path):
     )
     shelf.given(commit)
     octets = (tmp_path / "data" / NAME).read_bytes()
-    assert len(octets) == SECTOR + redo_log.octets_of(commit, [*writer_of(shelf).logged.chunks.values()])
+    assert len(octets) == SECTOR + redo_record.octets_of(commit, [*writer_of(shelf).logged.chunks.values()])
     shelf.store.close(None)
 
 
