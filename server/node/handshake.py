@@ -27,9 +27,9 @@ from leveret.server.node.listener import (
 )
 from leveret.server.node.proxy_protocol import BadHeader, ProxyHeader, header_in
 from leveret.server.node.tls import Certificates, reason
-from leveret.server.node.tls_socket import TlsSocket
 
 if TYPE_CHECKING:
+    from leveret.server.node.tls_socket import TlsSocket
     from leveret.server.node.websocket import WebSocketStream
 
 
@@ -87,6 +87,8 @@ class Handshake:
 
     async def secure(self, connected: socket.socket, certificates: Certificates) -> TlsSocket:
         """Do the TLS handshake, and return the socket that takes the plain one's place. Raises NotAdmitted."""
+        from leveret.server.node.tls_socket import TlsSocket  # not needed in a node without TLS
+
         while not self._entrance.begins_tls(self.data):
             self.data += await self._more("during the TLS handshake" if self.data else "before TLS began")
         secured = TlsSocket(connected, certificates.context)

@@ -13,10 +13,10 @@ import socket
 import ssl
 from typing import Final
 
+from leveret.server.node.tls_records import decrypted
+
 # Bytes encrypted at once: eight records; a connection holds as many besides its outbox.
 SLICE: Final = 131_072
-RECORD_MAX: Final = 16_384  # clear bytes of one record (RFC 8446, section 5.1), and so of one read
-SMALL: Final = 1024  # clear bytes that most records do not exceed: to allocate for a large one takes longer
 ANSWERS_MAX: Final = 16_384  # bytes of TLS's own answers that a peer may leave unread
 
 
@@ -73,7 +73,9 @@ class TlsSocket:
         """Return clear bytes, at most `size`; empty at the end of the connection, with or without close_notify."""
         if self._closing:
             return self._socket.recv(size)  # only the end of the stream matters
-        octets = self._decrypted(size) if self.has_more else b""
+        octets = b""
+        if self._failure is None and not self._ended and self.has_more:
+            octets = self._decrypted(size)
         while not octets:
             if self._failure is not None:
                 raise self._failure
@@ -88,28 +90,11 @@ class TlsSocket:
         return octets
 
     def _decrypted(self, size: int) -> bytes:
-        """Return the bytes of all whole records. `SSLObject.read` returns one record, however many there are."""
-        pieces: list[bytes] = []
-        incoming, read, pending = self._incoming, self.tls.read, self.tls.pending
-        more, size_asked = True, SMALL  # it allocates what it is asked for
-        while more and size and not self._ended and self._failure is None:
-            try:
-                piece = read(min(size, size_asked))
-            except ssl.SSLWantReadError:
-                break
-            except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-                self._ended = True
-            except ssl.SSLError as failure:
-                self._failure = failure
-            else:
-                self._ended = not piece
-                size -= len(piece)
-                pieces.append(piece)
-                size_asked = SMALL if len(piece) < SMALL else RECORD_MAX
-                more = bool(incoming.pending or pending())  # learning it from an exception costs 2 us
+        """Return the bytes of all whole records."""
+        octets, self._failure, self._ended = decrypted(self.tls, self._incoming, size)
         if self._outgoing.pending and not self.flush() and self._outgoing.pending > ANSWERS_MAX:
             raise ConnectionAbortedError("it does not read what TLS answers")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return octets
 
     def send(self, piece: memoryview) -> int:
         """Send the piece as records, and return how many of its bytes the system has accepted."""

@@ -42,11 +42,11 @@ from leveret.server.node.send_buffer import Line
 from leveret.server.node.send_watch import SendWatch
 from leveret.server.node.socket_io import SocketIO
 from leveret.server.node.tls import reason
-from leveret.server.node.tls_socket import TlsSocket
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
     from leveret.server.node.node import Node
+    from leveret.server.node.tls_socket import TlsSocket
 
 log: Final = logging.getLogger("leveret.connection")
 
