@@ -253,6 +253,8 @@ class Node(Batches):
             reason = "another node serves now" if is_fenced else "the store has failed"
             self.feeds.fail()
         self.admin.close_connections(f"broker forced connection closure with reason '{reason}'")
+        if self.suspended:  # no timers run, and each client is told after all that it has has been given back
+            self.broker.long_work.finish()
         with trio.move_on_at(until):
             if self.transports:
                 await self._empty.wait()
@@ -433,16 +435,21 @@ class Node(Batches):
             poller.turn()
 
     async def _keep_time(self) -> None:
-        """Sleep until the next deadline, an earlier one that is added, or until there is work left."""
+        """Sleep until the next deadline, an earlier one that is added, or until there is work left.
+
+        While the node is suspended nothing is done at its time, and so nothing is waited for.
+        """
         timers = self.broker.timers
         while True:
             self._earlier = trio.Event()
-            is_touched = self.broker.touched and not self.suspended
-            wait_s = 0.0 if is_touched else timers.sleep_until() - self._clock.now()
+            while self.suspended:
+                await self._earlier.wait()
+                self._earlier = trio.Event()
+            wait_s = 0.0 if self.broker.touched else timers.sleep_until() - self._clock.now()
             with trio.move_on_after(max(0.0, wait_s)):
                 await self._earlier.wait()
             at = timers.next_at()
-            if (self.broker.touched and not self.suspended) or (at is not None and at <= self._clock.now()):
+            if self.broker.touched or (at is not None and at <= self._clock.now()):
                 self.work()
 
     # Cluster.
@@ -467,6 +474,7 @@ class Node(Batches):
             return
         log.warning("commits succeed again, and nobody else has taken over: deliveries and confirms go on")
         self.suspended = False
+        self.wake()
         self.broker.tick()
         for transport in list(self.transports.values()):
             transport.resume()

@@ -31,6 +31,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from leveret.server.node.batches import Batches
@@ -67,6 +68,10 @@ class Poller:
         self.gathering = Gathering(wakes=has_others)
         self._reports: deque[Callable[[], None]] = deque()  # of other threads
         self._reported = reported  # readable: there are some
+        self._is_closed = False
+        self._reporting = (
+            Lock()
+        )  # held to report, and to close: what is closed may be another file's number by then
         self._poll.register(reported, READABLE)
 
     def attend(self, transport: Transport, dismissed: trio.Event) -> None:
@@ -135,9 +140,14 @@ class Poller:
         gathering.heard(node.octets_heard - before, now, now - began)
 
     def report(self, report: Callable[[], None]) -> None:
-        """Have the node hear a report at the end of the next round. It may be called by any thread, until `close`."""
-        self._reports.append(report)
-        os.write(self._reported, ONE)
+        """Have the node hear a report at the end of the next round; after `close` it is dropped.
+
+        Any thread may call it: one that waits for a database that does not answer may outlive the node.
+        """
+        with self._reporting:
+            if not self._is_closed:
+                self._reports.append(report)
+                os.write(self._reported, ONE)
 
     def _hear_reports(self) -> None:
         os.read(self._reported, len(ONE))
@@ -164,9 +174,11 @@ class Poller:
         return due is None or now + (SPIN_S if self.gathering.is_awake else STAY_S) < due
 
     def close(self) -> None:
-        """Close the poll object; no connection attends any more, and no thread reports."""
-        self._poll.close()
-        os.close(self._reported)
+        """Close the poll object; no connection attends any more."""
+        with self._reporting:
+            self._is_closed = True
+            self._poll.close()
+            os.close(self._reported)
 
     def go_round(self) -> None:
         """Read once from every connection that has sent something, and settle."""

@@ -9,6 +9,7 @@ import os
 import select
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -39,8 +40,12 @@ class TaskReaders:
         self._is_closed = False
 
     def report(self, report: Callable[[], None]) -> None:
-        """Have the node hear a report in a later turn of the loop. It may be called by any thread, until `close`."""
-        self._token.run_sync_soon(self._hear, report)
+        """Have the node hear a report in a later turn of the loop; after `close` it is dropped.
+
+        Any thread may call it.
+        """
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._hear, report)
 
     def _hear(self, report: Callable[[], None]) -> None:
         if not self._is_closed:

@@ -80,6 +80,7 @@ class Transport(SocketIO, Connected):
         self._read_while_waiting = 0
         self._paused = False  # not read from until it has read its answers
         self._is_turned_away = False
+        self._is_leaving = False  # its client has been told to go, and may say goodbye
         self._accepted = connected if isinstance(connected, socket.socket) else None
         self._send_watch = SendWatch(self)
 
@@ -116,7 +117,7 @@ class Transport(SocketIO, Connected):
                 await self.node.prepare(protocol.prepare)
             begin(self, front_end(self, protocol))
         while data or (self.front is not None and self.front.halted):
-            if self.node.term is not None and self.node.has_lapsed():
+            if self.node.term is not None and self.node.has_lapsed() and is_suspended(self):
                 await wait_unblocked(self)
             (self.node.hears_instead or self.node.hear)(self, data)
             self.node.conclude()
@@ -135,7 +136,7 @@ class Transport(SocketIO, Connected):
         """Wait until the connection may be read from. Returns False if it has ended."""
         if self.front is None or self.front.closed:
             return False
-        if self.ahead or self.front.blocked or self.front.throttled or self.node.suspended:
+        if self.ahead or self.front.blocked or self.front.throttled or is_suspended(self):
             self._read_size = min(self._read_size, self.front.read_max)
             await wait_unblocked(self)
         if self.outbox.full:
@@ -158,7 +159,7 @@ class Transport(SocketIO, Connected):
         """Return the poller if it reads from this connection next; None if its own task does."""
         poller, front = self.node.poller, self.front
         assert front is not None
-        if not isinstance(poller, Poller) or self._has_decrypted():
+        if not isinstance(poller, Poller) or self._has_decrypted() or self.node.suspended:
             return None
         return None if self._ended or self._is_stranger or front.halted or front.waits else poller
 
@@ -274,7 +275,7 @@ class Transport(SocketIO, Connected):
     def _go_on(self) -> None:
         """Read again, unless the front-end or the node has a reason not to."""
         front = self.front
-        if front is not None and not (front.blocked or front.throttled or self.node.suspended):
+        if front is not None and not (front.blocked or front.throttled or is_suspended(self)):
             self._unblock()
 
     def suspend(self) -> None:
@@ -296,6 +297,7 @@ class Transport(SocketIO, Connected):
 
     def shut_down(self, reason: str) -> None:
         """Close the connection in the protocol's way, and wait for the answer; hang up if there is no protocol yet."""
+        self._is_leaving = True
         if self.front is not None:
             with self.mistakes_end_it():
                 self.node.abandon(self.front)
@@ -535,6 +537,11 @@ def tell(transport: Transport, text: str) -> None:
         text = node.admission.lines.line(text, node.broker.clock.now())
     if text:
         log.warning("%s: %s", transport.peer.name, text)
+
+
+def is_suspended(transport: Transport) -> bool:
+    """Return whether nothing is read from a connection because its node is suspended."""
+    return transport.node.suspended and not transport._is_leaving
 
 
 async def wait_unblocked(transport: Transport) -> None:

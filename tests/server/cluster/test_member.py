@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from leveret.config.types import Address
+from leveret.durable.store.contract import FencedError
 from leveret.observability.events import Event, EventListener
 from leveret.protocols.amqp010.codec.commands import CLOSE_CODE_CONNECTION_FORCED
 from leveret.server.cluster.introduction import Announcement, Succession
@@ -115,6 +116,53 @@ def test_an_owner_that_is_fenced_closes_its_clients_and_stands_by_without_ending
     run(scene)
 
 
+@pytest.mark.parametrize("is_suspended", [False, True])
+def test_each_client_of_a_fenced_owner_is_told_after_what_it_had_is_given_back(is_suspended: bool) -> None:
+    """Its timers do not run, and so nothing that is done in portions goes on; it reads only what clients answer."""
+
+    async def scene() -> None:
+        async with two_nodes() as cluster:
+            a = cluster.members["a"]
+            node = a.node
+            assert node is not None
+            told: list[str] = []
+
+            def consume() -> pika.BlockingConnection:
+                client = connection(port_of(a))
+                channel = client.channel()
+                name = channel.queue_declare("", exclusive=True).method.queue
+                bodies: list[bytes] = []
+                channel.basic_consume(name, lambda _, __, ___, body: bodies.append(body))
+                for _ in range(5):
+                    channel.basic_publish("", name, b"unanswered")
+                while len(bodies) < 5:
+                    client.process_data_events(1)
+                return client
+
+            def hear(client: pika.BlockingConnection) -> None:
+                with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as ended:
+                    client.process_data_events(20)
+                told.append(ended.value.reply_text)
+
+            clients = [await in_thread(consume) for _ in range(6)]
+            node.broker.long_work._portion_s = -1.0  # each step is a portion
+            node._closing_s = 60.0
+            if is_suspended:
+                cluster.shared.is_away = True
+                await reached(a, NodeState.SUSPENDED)
+            with trio.fail_after(30):
+                async with trio.open_nursery() as nursery:
+                    for each in clients:
+                        nursery.start_soon(in_thread, hear, each)
+                    node.end_term(FencedError("another node has taken over"))
+                cluster.shared.is_away = False
+                await reached(a, NodeState.STANDBY)
+            assert len(told) == 6
+            assert all("another node serves now" in each for each in told)
+
+    run(scene)
+
+
 def test_an_owner_that_cannot_commit_is_suspended_and_goes_on_when_it_can() -> None:
     async def scene() -> None:
         async with two_nodes() as cluster:
@@ -195,6 +243,37 @@ def test_news_of_an_epoch_that_is_over_change_nothing() -> None:
             await in_thread(publish, channel, "q", b"confirmed")
             assert a.lease.state is NodeState.SERVING
             await in_thread(client.close)
+
+    run(scene)
+
+
+class Steps(trio.abc.Instrument):
+    """Counts how often the task that keeps a node's time runs."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task.name.endswith("_keep_time")
+
+
+def test_what_is_due_in_a_suspended_node_waits_until_it_goes_on_and_costs_nothing() -> None:
+    async def scene() -> None:
+        async with two_nodes() as cluster:
+            a = cluster.members["a"]
+            assert a.node is not None
+            cluster.shared.is_away = True
+            await reached(a, NodeState.SUSPENDED)
+            done: list[float] = []
+            a.node.broker.timers.at(a.node.broker.now, done.append)
+            a.node.wake()
+            trio.lowlevel.add_instrument(steps := Steps())
+            await trio.sleep(LOOK_S)
+            trio.lowlevel.remove_instrument(steps)
+            assert (steps.count, done) == (1, [])
+            cluster.shared.is_away = False
+            await reached(a, NodeState.SERVING)
+            while not done:  # noqa: ASYNC110 - as in the harness
+                await trio.sleep(LOOK_S / 10)
 
     run(scene)
 

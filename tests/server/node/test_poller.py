@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import select
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 import trio
@@ -15,7 +18,7 @@ from leveret.durable.store.memory import MemoryStore
 from leveret.server.node import transport as reading
 from leveret.server.node.gathering import SPIN_S, VAIN, Phase
 from leveret.server.node.persistence import Persistence
-from leveret.server.node.poller import STAY_MAX_S, STAY_S, TOGETHER
+from leveret.server.node.poller import STAY_MAX_S, STAY_S, TOGETHER, Poller
 from tests.harness.call_count import calls
 from tests.harness.plain import plain_only
 from tests.server.node.scripted import Script, Scripted, run, until
@@ -391,6 +394,21 @@ def test_reports_of_another_thread_are_heard_after_what_has_been_read_and_do_not
             assert rounds_in_a_turn(node, peer) == 21
 
     run(test, owns_loop=True)
+
+
+def test_a_thread_that_outlives_the_node_writes_to_no_file_that_has_its_number_now(tmp_path: Path) -> None:
+    async def test(node: Scripted) -> None:
+        reported = os.eventfd(0)
+        poller = Poller(node, select.epoll(), reported, True)
+        poller.close()
+        other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+        os.dup2(other, reported)
+        poller.report(lambda: pytest.fail("the node has ended"))
+        assert os.fstat(reported).st_size == 0
+        for each in {other, reported}:
+            os.close(each)
+
+    run(test)
 
 
 @plain_only

@@ -85,3 +85,13 @@ def test_reports_of_another_thread_are_heard_in_order_and_none_once_the_node_has
 
     run(test)
     assert heard == ["a", "b"]
+
+
+def test_what_is_reported_after_the_end_is_dropped() -> None:
+    found: list[TaskReaders] = []
+
+    async def test(node: Scripted) -> None:
+        found.append(TaskReaders(node))
+
+    run(test)
+    found[0].report(lambda: pytest.fail("the node has ended"))
