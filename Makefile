@@ -10,7 +10,9 @@ PACKAGES := broker_core durable features server testing protocols plugins pipeli
 SOURCES := $(shell find $(PACKAGES) -type f -not -name '*.pyc')
 # The folders as the one package that they are where they are installed, for those who read the source.
 LINKED := build/linked
-CHECKED := lint $(COMPILED)/.ready $(NPM)/node_modules/.ready
+HELM := $(NPM)/.fetched/.helm
+PEERS := $(NPM)/.fetched/.peers $(NPM)/node_modules/.ready $(HELM)
+CHECKED := lint $(COMPILED)/.ready $(PEERS)
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 PYTEST_COMPILED := LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append
 
@@ -35,9 +37,9 @@ run: $(VENV)/.ready-to-run $(if $(filter always,$(LEVERET_COMPILE)),$(COMPILED)/
 	else scripts/setup.sh aside; fi; \
 	exec $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
-# While modules are compiled and clients come over the network, a processor is free for what does not need them.
-test: $(VENV)/.ready-to-test ## check format, types and imports, and run each test once, but for the longest (`make rest`)
-	@$(MAKE) --no-print-directory --jobs 4 TOGETHER=1 $(CHECKED) test-source
+# While packages and clients come over the network, and modules are compiled, a processor is free for what needs none of them.
+test: ## check format, types and imports, and run each test once, but for the longest (`make rest`)
+	@$(MAKE) --no-print-directory --jobs 6 TOGETHER=1 $(CHECKED) test-source
 	@$(MAKE) --no-print-directory test-often
 
 check: $(VENV)/.ready-to-test ## check what was changed, and run the tests near it, in about a minute
@@ -50,24 +52,24 @@ rest: ## what `make test` leaves out: tests that take long and find seldom, and 
 nightly: export HYPOTHESIS_PROFILE ?= long
 nightly: checked lint-macos test-compiled test-plain fuzz ## the checks of `make test` and those for macOS, and every test compiled and plain, with more examples
 
-test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules
+test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run every test against the compiled modules
 	$(PYTEST_COMPILED) $(ARGS)
 
-test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder
+test-plain: $(VENV)/.ready-to-test $(PEERS) ## run every test against the source folder
 	LEVERET_TESTED=plain $(PYTEST) $(ARGS)
 
-test-source: override ARGS += --part source
-test-source: test-plain ## run the tests of the source, and those of plain Python only
+test-source: $(VENV)/.ready-to-test $(HELM) ## run the tests of the source, and those of plain Python only
+	LEVERET_TESTED=plain $(PYTEST) --part source $(ARGS)
 
 # What takes long waits for processes much of the time. What is quick runs beside it, and tells its outcome at the end.
-test-often: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test but those and the longest against the compiled modules
+test-often: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run every test but those and the longest against the compiled modules
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going TOGETHER=1 test-quick test-slow
 
-test-quick: export HYPOTHESIS_PROFILE ?= half
-test-quick: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run the tests of these that do not take long
+test-quick: export HYPOTHESIS_PROFILE ?= quarter
+test-quick: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run the tests of these that do not take long
 	$(PYTEST_COMPILED) --part quick $(ARGS) $(if $(TOGETHER),>build/quick.log 2>&1; outcome=$$?; cat build/quick.log; exit $$outcome)
 
-test-slow: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run the tests of these that take long
+test-slow: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run the tests of these that take long
 	$(PYTEST_COMPILED) --part slow $(ARGS)
 
 test-seldom: override ARGS += --part seldom
@@ -78,7 +80,7 @@ test-cheap: test-plain ## run the cheap tests against the source folder
 
 # Checks and compiling are each mostly the work of one core, and clients come over the network.
 checked: $(VENV)/.ready-to-test ## the checks, the compiled modules and the clients that the tests need
-	@$(MAKE) --no-print-directory --jobs 3 TOGETHER=1 $(CHECKED)
+	@$(MAKE) --no-print-directory --jobs 4 TOGETHER=1 $(CHECKED)
 
 lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check
@@ -135,7 +137,7 @@ soak: $(VENV)/.ready-to-test $(COMPILED)/.ready ## use everything for HOURS=1, a
 	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/python -m benchmarks.soak --hours $(HOURS) $(ARGS)
 
 # What is killed cannot tell what it has done, and browsers and Spark use little of the core that others do not.
-coverage: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run the tests plain, and tell which branches of the core and the protocols they take
+coverage: $(VENV)/.ready-to-test $(PEERS) ## run the tests plain, and tell which branches of the core and the protocols they take
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt coverage
 	rm -f build/coverage/.coverage*
 	-COVERAGE_PROCESS_START=$(CURDIR)/scripts/coverage.ini LEVERET_TESTED=plain $(BIN)/python -m coverage run --rcfile scripts/coverage.ini \
@@ -199,14 +201,23 @@ $(VENV)/.ready-to-test: $(INPUTS)
 	@PYTHON="$(PYTHON)" scripts/setup.sh test
 	@touch $@ $(VENV)/.ready-to-run
 
-# A compiled module contains facts about the modules that it imports, so any file that changes may change it.
-$(COMPILED)/.ready: setup.py pyproject.toml $(SOURCES) | $(VENV)/.ready-to-run
+# A compiled module contains facts about the modules that it imports, so any file that changes may change it. What is set up
+# for tests can compile; nothing else is set up beside it.
+$(COMPILED)/.ready: setup.py pyproject.toml $(SOURCES) | $(VENV)/$(if $(TOGETHER),.ready-to-test,.ready-to-run)
 	@scripts/setup.sh compile
 	@if [ -d $(@D) ]; then touch $@; fi
 
 $(NPM)/node_modules/.ready: $(NPM)/package-lock.json scripts/setup.sh
-	@scripts/setup.sh peers
+	@scripts/setup.sh npm
 	@if [ -d $(@D) ]; then touch $@; fi
+
+$(HELM): scripts/setup.sh | $(VENV)/.ready-to-test
+	@scripts/setup.sh helm
+	@mkdir -p $(@D) && touch $@
+
+$(NPM)/.fetched/.peers: scripts/setup.sh | $(VENV)/.ready-to-test
+	@scripts/setup.sh peers
+	@mkdir -p $(@D) && touch $@
 
 .PHONY: rabbitmq
 rabbitmq: $(VENV)/.ready-to-test ## try federation and shovels with a RabbitMQ, if this machine has one (Debian: rabbitmq-server)

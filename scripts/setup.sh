@@ -5,17 +5,27 @@
 #   setup.sh aside    the same in the background, for the next start
 #   setup.sh test     .venv with the tools and the Python clients of the tests, too
 #   setup.sh docs     what builds the handbook's pages; `wheels`: what builds wheels; `release`: and what checks them
-#   setup.sh peers    what is not ours or not Python: PostgreSQL, OpenLDAP, Kerberos, a browser, rabbitmq-c's tools, rabbitmqadmin, promtool,
-#                     helm, Node.js with amqplib and rhea
+#   setup.sh npm      Node.js with amqplib, mqtt and rhea; `helm`: the program that renders the chart
+#   setup.sh peers    what else is not ours or not Python: PostgreSQL, OpenLDAP, Kerberos, a browser, mosquitto, rabbitmq-c's tools,
+#                     rabbitmqadmin, promtool
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 VENV=.venv
+ROOT=$PWD
 
 can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 
-install_packages() {
+# Parts of this script run side by side, and one process at a time may use apt.
+with_apt() {
+    mkdir -p "$ROOT/build"
+    (exec 8>"$ROOT/build/apt.lock" && flock 8 && "$@")
+}
+
+install_packages() { with_apt install_with_apt "$@"; }
+
+install_with_apt() {
     echo "setup: installing $*"
     export DEBIAN_FRONTEND=noninteractive
     # the index of a fresh image is empty or old
@@ -231,8 +241,6 @@ install_to_run() {
 # Print the Debian packages of the commands that are missing.
 missing_packages() {
     command -v amqp-publish >/dev/null || echo amqp-tools
-    command -v node >/dev/null || echo nodejs
-    command -v npm >/dev/null || echo npm
     command -v mosquitto >/dev/null || [ -x /usr/sbin/mosquitto ] || echo mosquitto
     command -v mosquitto_pub >/dev/null || echo mosquitto-clients
 }
@@ -279,19 +287,30 @@ install_login_peers() {
     has_login_peers || without "as root: apt-get install ${LOGIN_PEERS[*]}"
 }
 
-install_peers() {
+install_commands() {
     local missing
     mapfile -t missing < <(missing_packages)
     if [ ${#missing[@]} -gt 0 ] && can_install; then
         install_packages "${missing[@]}" || true
         mapfile -t missing < <(missing_packages)
     fi
-    if [ ${#missing[@]} -gt 0 ]; then
-        without "as root: apt-get install ${missing[*]}"
+    [ ${#missing[@]} -eq 0 ] || without "as root: apt-get install ${missing[*]}"
+}
+
+has_npm() { command -v node >/dev/null && command -v npm >/dev/null; }
+
+install_npm() {
+    if ! has_npm && can_install; then
+        install_packages nodejs npm || true
+    fi
+    if ! has_npm; then
+        without "as root: apt-get install nodejs npm"
     elif ! npm ci --loglevel=error --no-audit --no-fund --prefix tests/interop; then
         without "npm could not fetch amqplib, mqtt and rhea"
     fi
 }
+
+download() { apt-get update -qq && apt-get download -qq "$1" 2>/dev/null; }
 
 # Take one program out of Debian's package $1; nothing of that is installed. Its path there is usr/bin/$2.
 fetch_program() {
@@ -304,7 +323,7 @@ fetch_program() {
         return
     fi
     folder=$(mktemp -d)
-    if (cd "$folder" && apt-get update -qq && apt-get download -qq "$package" 2>/dev/null) &&
+    if (cd "$folder" && with_apt download "$package") &&
         dpkg-deb --fsys-tarfile "$folder/$package"_*.deb | tar -xO "./usr/bin/$name" >"$folder/program" &&
         [ -s "$folder/program" ]; then
         mkdir -p "$(dirname "$program")"
@@ -380,13 +399,18 @@ case "${1:-}" in
         install_browser
         install_postgres
         install_login_peers
-        install_peers
+        install_commands
         fetch_program rabbitmq-server rabbitmqadmin
         fetch_program prometheus promtool
+        ;;
+    npm)
+        install_npm
+        ;;
+    helm)
         fetch_helm
         ;;
     *)
-        echo "usage: scripts/setup.sh run|compile|aside|test|docs|wheels|release|peers" >&2
+        echo "usage: scripts/setup.sh run|compile|aside|test|docs|wheels|release|npm|helm|peers" >&2
         exit 2
         ;;
 esac

@@ -24,9 +24,9 @@ __all__ = ["database", "own_pair", "pair_alone", "postgres_pair", "schema_of_wor
 settings.register_profile("dev", max_examples=50, deadline=None)
 # A build says the same twice: what it tries does not depend on chance. The nightly run looks further.
 settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)
-# The first half of these, where `make test` runs quick tests compiled: these examples take half of their time, and
-# `make rest` tries all, plain.
-settings.register_profile("half", max_examples=25, deadline=None, derandomize=True)
+# The first quarter of these, where `make test` runs quick tests compiled: all would take half of their time, and `make
+# rest` tries them, plain.
+settings.register_profile("quarter", max_examples=13, deadline=None, derandomize=True)
 settings.register_profile("long", max_examples=200, deadline=None)  # of `make nightly`
 settings.register_profile(
     "nightly", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]

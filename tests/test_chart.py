@@ -1,6 +1,6 @@
 """The chart for Kubernetes: helm renders it, the API's own schemas accept it, and a node understands what it sets.
 
-Without helm (`scripts/setup.sh peers` fetches it) the values are still held against their schema and the templates.
+Without helm (`scripts/setup.sh helm` fetches it) the values are still held against their schema and the templates.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SMALL: Final = {
 def helm() -> str:
     fetched = ROOT / "tests/interop/.fetched/helm"
     found = str(fetched) if fetched.exists() else shutil.which("helm")
-    return found or missing("helm", "scripts/setup.sh peers, on Linux on x86_64")
+    return found or missing("helm", "scripts/setup.sh helm, on Linux on x86_64")
 
 
 def ran(helm: str, *arguments: str, values: object = None) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from leveret.features.federation.federation import federation_of
 from leveret.features.shovels.shovels import shovels_of
 from leveret.policy import Policy
 from leveret.server.node.logs import LogTargets
+from tests.harness.seldom import clicks
 
 from .conftest import PageNode, Visit
 from .walking import confirm, fill, go, headed, opened, refresh, refresh_until, row, submit, told
@@ -241,6 +242,7 @@ def test_an_upstream_is_set_and_deleted_on_the_page(page: Page, node: PageNode) 
     expect(page.get_by_text("There are no upstreams.")).to_be_visible()
 
 
+@clicks
 def test_a_federation_link_is_shown_with_its_state_and_begins_anew(page: Page, node: PageNode) -> None:
     node.declare("fed", durable=True)
     broker = node.node.broker

@@ -23,6 +23,7 @@ from leveret.features.shovels.shovels import shovels_of
 from leveret.policy import Policy
 from leveret.server.node.logs import LogTargets
 from tests.harness.paho import Paho
+from tests.harness.seldom import elsewhere
 from tests.interop.conftest import missing
 from tests.sources import ROOT
 
@@ -97,7 +98,7 @@ EMPTY: Final = ("overview", "queues", "topology", "streams", "connections", "pol
 
 @pytest.fixture
 def axe() -> str:
-    return (AXE if AXE.exists() else Path(missing("axe-core", "scripts/setup.sh peers"))).read_text()
+    return (AXE if AXE.exists() else Path(missing("axe-core", "scripts/setup.sh npm"))).read_text()
 
 
 def look(page: Page, name: str, axe: str) -> list[str]:
@@ -197,6 +198,7 @@ def test_every_page_is_accessible_and_fits_the_screen(
     assert "\n".join(found) == ""
 
 
+@elsewhere
 def test_what_opens_is_accessible_too(visit: Visit, page: Page, shop: BlockingChannel, axe: str) -> None:
     go(page, "queues", "/", "unrouted")
     expect(headed(page, "Queue unrouted")).to_be_visible()
@@ -246,6 +248,7 @@ def lengthy(context: BrowserContext) -> Iterator[Visit]:
     assert visit.unexpected == []
 
 
+@elsewhere
 def test_long_names_and_the_lists_of_protocols_fit_the_screen(lengthy: Visit, axe: str) -> None:
     page = lengthy.enter()
     found = []
@@ -266,6 +269,7 @@ def name_at_length(node: PageNode) -> None:
     )
 
 
+@elsewhere
 def test_an_empty_node_is_accessible_and_fits_the_screen(visit: Visit, page: Page, axe: str) -> None:
     found = []
     for name in EMPTY:

@@ -14,7 +14,7 @@ import pytest
 from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp010.client import ClientSession, ids
 from tests.amqp010.over_socket import SocketClient
-from tests.harness.seldom import elsewhere
+from tests.harness.seldom import elsewhere, one_feature
 
 from .node import Node, damage_in
 from .tracing import WRITING, injecting, why_not
@@ -140,6 +140,7 @@ def check(folder: Path, connect: Connect, session: ClientSession, asked: list[As
 @pytest.mark.parametrize(
     "results", [pytest.param(100, marks=elsewhere), pytest.param(400, marks=elsewhere), RESULTS]
 )
+@one_feature
 def test_a_node_that_is_killed_between_answers(tmp_path: Path, connect: Connect, results: int) -> None:
     folder = tmp_path / "data"
     node = Node(folder, settings=SETTINGS)

@@ -40,6 +40,7 @@ def test_a_sync_that_fails_ends_the_node(tmp_path: Path):
     ended_by_itself(sync_fails(tmp_path / "data", SEED))
 
 
+@elsewhere
 def test_a_write_that_is_cut_short_ends_the_node(tmp_path: Path):
     ended_by_itself(short_write(tmp_path / "data", SEED))
 
@@ -53,6 +54,7 @@ def ended_by_itself(failure: Failure) -> None:
     assert failure.complaints == []
 
 
+@elsewhere
 def test_want_of_room_blocks_publishers_for_a_while(tmp_path: Path):
     need(why_not())
     went_on(no_room, tmp_path / "data")
@@ -70,6 +72,7 @@ def test_a_full_disk_blocks_publishers_until_there_is_room(tmp_path: Path):
         went_on(full_disk, folder)
 
 
+@elsewhere
 def test_commits_that_do_not_fit_on_the_disk_are_refused_as_a_whole(tmp_path: Path):
     need(why_no_small_disk(tmp_path))
     with small_disk(tmp_path) as folder:

@@ -127,6 +127,7 @@ def delayed(channel: BlockingChannel) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("rounds", [SOME_ROUNDS, pytest.param(ROUNDS, marks=elsewhere)])
+@one_feature
 def test_confirmed_messages_in_streams_and_delayed_exchanges_survive_a_kill(rounds: int, tmp_path: Path):
     confirmed: list[bytes] = []
     sent: list[list[bytes]] = []

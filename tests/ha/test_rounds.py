@@ -334,6 +334,7 @@ def test_the_wait_for_the_standby_is_cancelled(scene: HaScene) -> None:
     check(outcomes)
 
 
+@elsewhere
 def test_the_database_is_full(scene: HaScene) -> None:
     """Publishers wait, and go on when there is room; nobody is closed, and nobody takes over."""
     outcomes: list[Outcome] = []

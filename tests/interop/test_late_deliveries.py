@@ -12,6 +12,7 @@ import pytest
 from proton import Delivery, Timeout
 from proton.utils import BlockingConnection
 
+from tests.harness.seldom import elsewhere
 from tests.interop.conftest import RunningNode, Start, wait_until
 from tests.interop.proton_peer import connect, data
 
@@ -84,6 +85,7 @@ def test_pika_a_job_is_renewed_over_http(node_with: Start) -> None:
     connection.close()
 
 
+@elsewhere
 def test_proton_received_renews_and_without_it_the_message_goes_back(node: RunningNode) -> None:
     node.declare("jobs", arguments=dict(SHORT))
     connection: BlockingConnection = connect(node)

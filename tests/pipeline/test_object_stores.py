@@ -19,6 +19,7 @@ from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_positions import TableCheckpoint
 from leveret.pipeline.options import Use, read_options
 from leveret.server.cli import main
+from tests.harness.seldom import elsewhere
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, message
 from tests.pipeline.object_store import BUCKET, SECRET, client_of, object_store, variables
@@ -86,6 +87,7 @@ def test_a_delta_table_in_a_bucket_is_archived_checked_joined_and_cleaned(
     assert SECRET not in printed.out + printed.err
 
 
+@elsewhere
 def test_bodies_are_decoded_in_a_bucket_and_again_after_a_fix(
     store: str, broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from leveret.pipeline.jobs.lake_table import lake_table
 from leveret.server.cli import main
+from tests.harness.seldom import elsewhere
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, message
 
@@ -86,6 +87,7 @@ def test_a_commit_whose_answer_is_lost_is_not_made_again(
     assert offsets() == [*range(100)]
 
 
+@elsewhere
 def test_decoded_bodies_are_in_one_of_two_tables_of_a_catalogue(
     catalogue: Catalogue, broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_first_micro_batch_that_failed_is_read_again_and_is_the_same(archive: 
     assert archive.rows() == filled(0, 200, 90)
 
 
+@elsewhere
 def test_messages_that_are_gone_end_a_query_or_are_passed_over(archive: Archive, broker: FakeBroker):
     stream = broker.stream("orders")
     stream.fill(100)

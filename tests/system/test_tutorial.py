@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.seldom import examples
+
 from .served import ROOT, Serve, port, screen
 
 pytestmark = pytest.mark.system
@@ -83,6 +85,7 @@ def reader(tmp_path: Path, serve: Serve) -> Reader:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="commands are typed in bash")
+@examples
 def test_the_tutorial_can_be_done(reader: Reader) -> None:
     for kind, text in BLOCKS[FIRST:]:
         if kind in ("python", "toml"):
