@@ -53,8 +53,6 @@ from leveret.durable.store.writer_thread import End, Soon, WriterThread
 from leveret.mark import has_waiting
 
 IDLE_S: Final = 1.0  # without a commit, before the files are maintained
-# Between two looks whether the files are still there, where the caller writes. A look takes 10 us.
-LOOK_S: Final = 0.02
 FILL: Final = "update chunks set messages = ? where first = ? and length(messages) = 0 and entries = ?"
 PORTION_CHUNKS: Final = 64  # deleted at a time where there is no room to delete all that a commit says
 
@@ -96,8 +94,6 @@ class Writer(WriterThread):
         self._is_asleep = False  # this thread waits for a commit, and not for the time to maintain the files
         self._wrote_at_once = False  # the caller wrote a commit, since this thread began to wait
         self._pace = Pace()
-        self._logged_at = 0.0  # when the last commit got to the redo log
-        self._look_at = 0.0  # when the caller looks next whether the files are there
         self._given: Exception | None = None  # what went wrong when the caller tried to write the next commit
 
     # Called by the journal's thread.
@@ -183,9 +179,7 @@ class Writer(WriterThread):
             made = [chunk.pack(entries) for entries in commit.chunks]
             if not self._has_logged(commit, made, at_once=True):
                 return False
-            if self._logged_at >= self._look_at:
-                self._require_files()
-                self._look_at = self._logged_at + LOOK_S
+            self._require_files()
         except Exception as error:
             self._given = error
             return False
@@ -381,8 +375,7 @@ class Writer(WriterThread):
             self._begin_round()
         began = perf_counter()
         self._redo.append(commit, made)
-        self._logged_at = perf_counter()
-        self._pace.took(self._logged_at - began, by_caller=at_once)
+        self._pace.took(perf_counter() - began, by_caller=at_once)
         self._check_claim()
         self.logged.add(commit, made)
         self._files.wrote_redo_log(octets)

@@ -260,13 +260,8 @@ def test_a_thread_that_sleeps_is_woken_so_that_it_maintains_the_files_later(shel
     assert at_once(shelf, FIRST + 1)
 
 
-def test_a_file_that_is_deleted_is_missed_after_a_moment(shelf: Shelf, tmp_path: Path, clock: Clock) -> None:
+def test_a_file_that_is_deleted_is_missed_before_anything_is_confirmed(shelf: Shelf, tmp_path: Path) -> None:
     assert at_once(shelf, FIRST)
     (tmp_path / "data" / "messages.db").unlink()
-    assert at_once(shelf, FIRST + 1)
-    clock.takes = pace.QUICK_S / 2
-    number = FIRST + 2
-    while at_once(shelf, number):
-        number += 1
-    assert number - FIRST <= 3 + writer.LOOK_S / pace.QUICK_S
+    assert not at_once(shelf, FIRST + 1)
     assert str(told(shelf)).endswith("has been deleted, moved or replaced while the node ran")
