@@ -20,6 +20,7 @@ Exit codes: 0 done, 1 refused, 2 wrong usage, 3 the node cannot be reached or re
 """
 
 ALIKE: Final = 0.6  # of words that were probably meant: commands are short, and have little in common
+OPTIONS_ALIKE: Final = 0.75  # all have their dashes in common
 
 Environ = Mapping[str, str]
 Command = Callable[[argparse.Namespace, Environ], int]
@@ -51,7 +52,9 @@ class Parser(argparse.ArgumentParser):
                 from leveret.arguments.names import meant
 
                 option = word.partition("=")[0]
-                self.error(f"there is no option {option}{meant(option, self._option_string_actions, ALIKE)}")
+                self.error(
+                    f"there is no option {option}{meant(option, self._option_string_actions, OPTIONS_ALIKE)}"
+                )
         return options, left
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # argparse's own hook

@@ -183,6 +183,11 @@ class ControlClient:
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._socket_path:
             return UnixConnection(self._socket_path, timeout_s)
+        if "@" in self._address.netloc:  # other users of the machine can read arguments
+            raise Unreachable(
+                f"{self._url} is to be named without a login: that is --user NAME, and --password-file FILE or "
+                "the variable LEVERET_PASSWORD"
+            )
         scheme, host = self._address.scheme, self._address.hostname
         try:
             port = self._address.port

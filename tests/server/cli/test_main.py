@@ -70,6 +70,10 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.Capture
             ["list", "queues", "--colums=name"],
             "leveret list: error: there is no option --colums; did you mean --columns?\n",
         ),
+        (
+            ["declare", "queue", "q", "--durable"],
+            "leveret declare queue: error: there is no option --durable\n",
+        ),
         (["log", "level", "loud"], "there is no 'loud'; choose from debug, info, warning, error, none\n"),
     ],
 )
@@ -320,6 +324,17 @@ def test_a_wrong_password_is_told_without_showing_it(
     assert (by_variable, by_file) == (cli.UNREACHABLE, cli.UNREACHABLE)
     err = capsys.readouterr().err
     assert "does not let 'guest' in" in err
+    assert "hunter2" not in err
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("login", ["guest:hunter2", "guest"])
+def test_a_login_in_the_url_is_refused_and_not_passed_over(
+    url: str, login: str, capsys: pytest.CaptureFixture[str]
+):
+    assert cli.main(["status", "--url", url.replace("//", f"//{login}@")], {}) == cli.UNREACHABLE
+    err = capsys.readouterr().err
+    assert f"{url} is to be named without a login: that is --user NAME, and --password-file" in err
     assert "hunter2" not in err
 
 
