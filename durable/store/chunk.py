@@ -275,7 +275,8 @@ def read(octets: bytes) -> Columns:
         raise DamagedError(f"a chunk has format {version}, this is {VERSION}")
     columns = Columns()
     columns.first, columns.arrived, columns.volatile = first, arrived, bool(flags & VOLATILE)
-    take = _Taker(octets, HEADER.size, end)
+    taker = Taker(octets, HEADER.size, end)
+    take = taker.column
     columns.numbers = take("Q", count) if flags & SPARSE else range(first, first + count)
     columns.queues, columns.positions, columns.priorities = (
         take("I", count),
@@ -286,13 +287,13 @@ def read(octets: bytes) -> Columns:
     columns.arrivals = take("Q", count) if flags & ARRIVED else None
     columns.records = take("H", count) if flags & SHARED else range(count)
     columns.sizes, columns.ends, columns.crcs = take("I", records), take("I", records), take("I", records)
-    if take.at != end:
+    if taker.at != end:
         raise DamagedError("a chunk's entries are longer than they say")
     return columns
 
 
-class _Taker:
-    """Decodes columns, one after the other."""
+class Taker:
+    """Takes what lies one after the other: bytes, and columns of numbers. Raises DamagedError beyond the end."""
 
     __slots__ = ("_end", "_octets", "at")
 
@@ -301,15 +302,20 @@ class _Taker:
         self.at = at
         self._end = end
 
-    def __call__(self, kind: str, count: int) -> array[int]:
-        column = array(kind)
-        end = self.at + count * column.itemsize
+    def take(self, length: int) -> bytes:
+        """Take so many bytes."""
+        at, end = self.at, self.at + length
         if end > self._end:
-            raise DamagedError("a chunk's entries are shorter than they say")
-        column.frombytes(self._octets[self.at : end])
+            raise DamagedError("what is stored is shorter than it says")
+        self.at = end
+        return self._octets[at:end]
+
+    def column(self, kind: str, count: int) -> array[int]:
+        """Take so many numbers of a kind of array, stored in little-endian order."""
+        column = array(kind)
+        column.frombytes(self.take(count * column.itemsize))
         if BIG_ENDIAN:
             column.byteswap()
-        self.at = end
         return column
 
 

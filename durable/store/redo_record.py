@@ -89,14 +89,10 @@ def commit_at(octets: bytes, at: int, round_: bytes, place: int) -> tuple[Commit
     if _is_whole(octets, at, round_) != place:
         return None
     _, size, _, _, chunks, dropped, settled, marks, checksum, _ = HEAD.unpack_from(octets, at)
-    taker = _RecordPieces(octets, at + HEAD.size, at + size - TAIL.size)
+    taker = chunk.Taker(octets, at + HEAD.size, at + size - TAIL.size)
     commit, made = Commit(0), []
     try:
-        numbers = array("Q")
-        numbers.frombytes(taker.take(8 * (dropped + 3 * chunks + 2 * settled + 2 * marks)))
-        if chunk.BIG_ENDIAN:
-            numbers.byteswap()
-        numbers_of = iter(numbers)
+        numbers_of = iter(taker.column("Q", dropped + 3 * chunks + 2 * settled + 2 * marks))
         commit.dropped = [next(numbers_of) for _ in range(dropped)]
         sizes = [(next(numbers_of), next(numbers_of), next(numbers_of)) for _ in range(chunks)]
         bits = [(next(numbers_of), next(numbers_of)) for _ in range(settled)]
@@ -112,23 +108,6 @@ def commit_at(octets: bytes, at: int, round_: bytes, place: int) -> tuple[Commit
     except DamagedError:
         return None
     return commit, made, size
-
-
-class _RecordPieces:
-    """Takes bytes one after the other. Raises DamagedError beyond the end."""
-
-    __slots__ = ("_end", "_octets", "at")
-
-    def __init__(self, octets: bytes, at: int, end: int) -> None:
-        self._octets = octets
-        self._end = end
-        self.at = at
-
-    def take(self, length: int) -> bytes:
-        at, self.at = self.at, self.at + length
-        if self.at > self._end:
-            raise DamagedError("a record is shorter than it says")
-        return self._octets[at : self.at]
 
 
 def _is_good(made: Chunk) -> bool:

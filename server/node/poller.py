@@ -69,9 +69,8 @@ class Poller:
         self._reports: deque[Callable[[], None]] = deque()  # of other threads
         self._reported = reported  # readable: there are some
         self._is_closed = False
-        self._reporting = (
-            Lock()
-        )  # held to report, and to close: what is closed may be another file's number by then
+        # Held to report, and to close: the number of what is closed may be another file's by then.
+        self._reporting = Lock()
         self._poll.register(reported, READABLE)
 
     def attend(self, transport: Transport, dismissed: trio.Event) -> None:

@@ -117,7 +117,7 @@ class Transport(SocketIO, Connected):
                 await self.node.prepare(protocol.prepare)
             begin(self, front_end(self, protocol))
         while data or (self.front is not None and self.front.halted):
-            if self.node.term is not None and self.node.has_lapsed() and is_suspended(self):
+            if self.node.term is not None and self.node.has_lapsed() and not self._is_leaving:
                 await wait_unblocked(self)
             (self.node.hears_instead or self.node.hear)(self, data)
             self.node.conclude()

@@ -19,6 +19,7 @@ from leveret.server.node import transport as reading
 from leveret.server.node.gathering import SPIN_S, VAIN, Phase
 from leveret.server.node.persistence import Persistence
 from leveret.server.node.poller import STAY_MAX_S, STAY_S, TOGETHER, Poller
+from leveret.server.node.socket_io import SocketIO
 from tests.harness.call_count import calls
 from tests.harness.plain import plain_only
 from tests.server.node.scripted import Script, Scripted, run, until
@@ -391,6 +392,27 @@ def test_reports_of_another_thread_are_heard_after_what_has_been_read_and_do_not
             assert rounds_in_a_turn(node, peer) == 21
 
     run(test, owns_loop=True)
+
+
+@plain_only
+def test_of_a_publisher_and_its_consumer_the_publisher_is_told_first(monkeypatch: pytest.MonkeyPatch):
+    """It waits for that; of more connections each has its turn in the order in which there was something for it."""
+    sent: list[SocketIO] = []
+    flush = SocketIO.flush
+    monkeypatch.setattr(SocketIO, "flush", lambda line: (sent.append(line), flush(line)))
+
+    async def test(node: Scripted) -> None:
+        be_quick(node)
+        async with attending(node, 3) as peers:
+            first, second, third = (each.script.outbox for each in peers)
+            for outboxes, order in (((first, second), (second, first)), ((first, second, third),) * 2):
+                sent.clear()
+                for each in outboxes:
+                    each.write(b"x")
+                node.settle()
+                assert [line.outbox for line in sent] == list(order)
+
+    run(test)
 
 
 def test_a_thread_that_outlives_the_node_writes_to_no_file_that_has_its_number_now(tmp_path: Path) -> None:
