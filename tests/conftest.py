@@ -40,12 +40,12 @@ HERE: Final = Path(__file__).parent
 EXPENSIVE: Final = (
     "browser", "server/cluster/test_commands.py", "server/cluster/test_member.py", "crash", "ha", "interop", "living",
     "perf/test_loads.py", "perf/test_loads10.py", "pipeline", "security/test_strangers.py", "durable/store/postgres",
-    "durable/store/test_damage.py", "durable/store/test_synced.py", "system", "tls", "test_install.py",
+    "durable/store/test_damage.py", "durable/store/test_synced.py", "system", "tls", "test_install.py", "test_site.py",
 )  # fmt: skip
 # What looks at the source, its pages and charts says the same, however that was built.
 SOURCE: Final = (
     "test_architecture.py", "test_chart.py", "test_compiled_rules.py", "test_deploy.py", "test_docstrings.py",
-    "test_project.py", "test_site.py", "test_statements.py",
+    "test_project.py", "test_statements.py",
 )  # fmt: skip
 LOGGERS: Final = [logging.getLogger(name) for name in (ROOT, *(f"{ROOT}.{each}" for each in CATEGORIES))]
 COMMON: Final = ("spark", "browser")  # fixtures that start what serves all tests that want it
@@ -119,7 +119,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     part = config.getoption("part")
     if part == "quick":
         return cores // 2 if cores > 3 else 0
-    return cores + (os.environ.get("LEVERET_TESTED") == "compiled" and part != "slow")
+    return cores + (os.environ.get("LEVERET_TESTED") == "compiled")
 
 
 @pytest.hookimpl(trylast=True)

@@ -39,7 +39,7 @@ TESTS = {
         (["tests/crash/test_kill.py"], ["tests/crash/test_kill.py"]),
         (["tests/crash/load.py"], []),
         (["setup.py"], ["tests/test_install.py", "tests/test_project.py"]),
-        (["docs/store.md"], ["tests/test_project.py"]),
+        (["docs/store.md"], ["tests/test_project.py", "tests/test_site.py"]),
         (["LICENSE"], []),
         ([], []),
     ],

@@ -21,9 +21,10 @@ from playwright.sync_api import sync_playwright
 from leveret.server import cli
 from leveret.server.cli import docs
 from tests.harness.chromium import REMEDY, chromium
+from tests.harness.seldom import handbook
 from tests.sources import ROOT, sources
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, handbook]
 
 SITE = ROOT / "build/site/html"
 CHROMIUM = chromium()

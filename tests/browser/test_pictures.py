@@ -23,7 +23,7 @@ from leveret.features.shovels.shovels import shovels_of
 from leveret.policy import Policy
 from leveret.server.node.logs import LogTargets
 from tests.harness.paho import Paho
-from tests.harness.seldom import elsewhere
+from tests.harness.seldom import elsewhere, looks
 from tests.interop.conftest import missing
 from tests.sources import ROOT
 
@@ -180,6 +180,7 @@ def add_others(node: PageNode) -> None:
     broker.policies.set_operator(Policy("bound", "/", ".*", {"max-length-bytes": 1 << 30}))
 
 
+@looks
 def test_every_page_is_accessible_and_fits_the_screen(
     visit: Visit, page: Page, shop: BlockingChannel, axe: str
 ) -> None:

@@ -20,10 +20,15 @@ spark_killed = pytest.mark.seldom("it takes minutes, and kills once more what ot
 packing = pytest.mark.seldom(
     "it fails when what packs and sets up is changed: setup.py, pyproject.toml, scripts/"
 )
+# `make check` runs it when a page is changed.
+handbook = pytest.mark.seldom(
+    "it fails when a page of the handbook, or what makes a site of them, is changed"
+)
 # The views of the page are looked at by the tests beside these, and answers by those of the HTTP API.
 clicks = pytest.mark.seldom(
     "it fails when the page is changed, and has a browser do what the tests beside these do, the longer way"
 )
+looks = pytest.mark.seldom("it fails when the page is changed, and has a browser look at all of it")
 # What they use of a node is tried by the tests of pipelines and of the fixture.
 examples = pytest.mark.seldom(
     "it fails when an example or the libraries that it shows are changed, and starts a program that imports these"

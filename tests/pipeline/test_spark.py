@@ -11,7 +11,7 @@ import pika
 import pytest
 
 from leveret.pipeline.jobs.run import patiently
-from tests.harness.seldom import elsewhere
+from tests.harness.seldom import elsewhere, spark_killed
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, message
 from tests.pipeline.conftest import ROOT, LocalNode
@@ -134,6 +134,7 @@ def test_a_query_goes_on_where_it_was(archive: Archive, broker: FakeBroker):
     assert archive.rows() == [*filled(0, 300), *filled(1, 30), *filled(2, 20)]
 
 
+@elsewhere
 def test_a_first_micro_batch_that_failed_is_read_again_and_is_the_same(archive: Archive, broker: FakeBroker):
     stream = broker.stream("orders")
     stream.fill(100)
@@ -183,6 +184,7 @@ def test_a_password_is_in_no_plan_and_no_error(
     assert "s3cret-word" not in str(caught.value)
 
 
+@spark_killed
 def test_a_node_that_was_killed_has_everything_for_the_next_micro_batch(
     spark: SparkSession, node: LocalNode, tmp_path: Path
 ):
