@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mypy_extensions import mypyc_attr
 
+from leveret.clock import NEVER
 from leveret.durability import Entry
 from leveret.observability.connection_stats import ConsumerFacts
 from leveret.values import Table
@@ -98,6 +99,13 @@ class Delivery(Entry):
 
     def reject(self) -> None:
         self.queue.reject(self)
+
+
+def copy_of(delivery: Delivery) -> Delivery:
+    """Return a delivery of the same message, without a consumer, that is not in the store."""
+    found = Delivery(delivery.message, delivery.queue, delivery.position, NEVER)
+    found.redelivered, found.attempts = delivery.redelivered, delivery.attempts
+    return found
 
 
 def read_back(queue: Queue, page: Page, stored: list[Stored]) -> list[Delivery]:

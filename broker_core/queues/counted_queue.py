@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
-from leveret.delivery import answered, weight
+from leveret.delivery import answered, copy_of, weight
 from leveret.queues.stored_queue import StoredQueue
 
 if TYPE_CHECKING:
@@ -195,6 +195,15 @@ class CountedQueue(StoredQueue):
     def answered(self, deliveries: Iterable[Delivery]) -> None:
         """Called for settled deliveries where something waits for answers (`bounded`)."""
         answered(deliveries)
+
+    def stand_in(self, delivery: Delivery) -> Delivery:
+        """Return what stands for a message that its consumer has accepted, and that a guest has from now on.
+
+        It is not in the store. The guest accepts it in the end, or has it taken back.
+        """
+        if self.bounded:
+            self.answered((delivery,))
+        return copy_of(delivery)
 
     def accepted_elsewhere(self, count: int, octets: int) -> None:
         """Count unsettled messages as accepted that the store records apart from the queue, and their bytes."""

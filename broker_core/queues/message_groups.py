@@ -110,6 +110,19 @@ class MessageGroupQueue(WorkQueue):
                 self.search.freed(group)
             self.touch()
 
+    # Messages that a guest has hold their group as they did before: those behind them stay behind them.
+
+    def stand_in(self, delivery: Delivery) -> Delivery:
+        found = super().stand_in(delivery)
+        group = self._claims.pop(delivery, None)
+        if group is not None:
+            self._claims[found] = group
+        return found
+
+    def set_one_aside(self, delivery: Delivery) -> None:
+        super().set_one_aside(delivery)
+        self.claim(self, delivery, said_in(delivery.message, self.limits.group_key or ""))
+
     # Departure and return.
 
     def left(self, delivery: Delivery) -> None:

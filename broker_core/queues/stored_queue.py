@@ -77,6 +77,10 @@ class StoredQueue(Sink):
         """Count restored messages, all below `position`, that a guest holds, and their bytes. Called at a start."""
         raise Unsupported(f"{self.described} does not set messages aside")
 
+    def set_one_aside(self, delivery: Delivery) -> None:
+        """Count one restored message as set aside, which a consumer had accepted and a guest has. Called at a start."""
+        self.set_aside(1, delivery.message.size, delivery.position + 1)
+
     def on_disk(self) -> tuple[int, int]:
         """Return how many messages are on disk only, and the bytes of their bodies."""
         return 0, 0

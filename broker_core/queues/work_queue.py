@@ -23,7 +23,7 @@ import attrs
 from mypy_extensions import mypyc_attr
 
 from leveret.clock import NEVER
-from leveret.delivery import Consumer, Delivery
+from leveret.delivery import Consumer, Delivery, copy_of
 from leveret.durability import PENDING
 from leveret.errors import AccessRefused, NotAtHand
 from leveret.limits import QueueLimits
@@ -336,13 +336,8 @@ class WorkQueue(LanedQueue):
         if not settled or self.deleted:
             super().unsend(delivery, settled)
             return
-        sent, delivery = delivery, Delivery(delivery.message, self, delivery.position, NEVER)
-        delivery.redelivered, delivery.attempts = (
-            sent.redelivered,
-            sent.attempts,
-        )  # the store forgets the one sent
         self.not_accepted(delivery.message.size)
-        WorkQueue.take_back(self, delivery)
+        WorkQueue.take_back(self, copy_of(delivery))  # the store forgets the one sent
 
     def hand_back(self, delivery: Delivery) -> None:
         self.release(delivery, until=self.due_after(delivery.attempts + 1, False))

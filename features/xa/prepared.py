@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from leveret.catalogue import BRANCH
-from leveret.clock import NEVER
-from leveret.delivery import Delivery
 from leveret.exchanges.routing import Route, walk
 from leveret.queues.place import delivery_at, packed_place
 from leveret.transaction import Publication
 
 if TYPE_CHECKING:
+    from leveret.delivery import Delivery
     from leveret.durable.journal import Journal
     from leveret.durable.store.contract import Reader, Span
     from leveret.durable.store.origin import EncodingOf
@@ -86,7 +85,7 @@ class Prepared:
                 by_queue.setdefault(delivery.queue, []).append(delivery)
             else:  # accepting removes nothing from a stream
                 delivery.queue.accept(delivery)
-        branch.accepted = [fresh(each) for deliveries in by_queue.values() for each in deliveries]
+        branch.accepted = [queue.stand_in(each) for queue, taken in by_queue.items() for each in taken]
         if branch.branches.host.broker.catalogue is not None:
             self._write(by_queue)
         for queue, deliveries in by_queue.items():
@@ -189,15 +188,8 @@ class Prepared:
 
     def _take_again(self, queue: Queue, position: int, message: Message) -> None:
         delivery = delivery_at(position, message, queue)
-        queue.set_aside(1, message.size, delivery.position + 1)
+        queue.set_one_aside(delivery)
         self.branch.accepted.append(delivery)
-
-
-def fresh(delivery: Delivery) -> Delivery:
-    """Return a copy of a delivery that is not in the store."""
-    found = Delivery(delivery.message, delivery.queue, delivery.position, NEVER)
-    found.redelivered, found.attempts = delivery.redelivered, delivery.attempts
-    return found
 
 
 def paths_of(routes: Iterable[Route]) -> tuple[tuple[Path, ...], list[int]]:

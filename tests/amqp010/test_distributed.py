@@ -421,6 +421,27 @@ def test_a_prepared_branch_is_decided_about_after_a_start(commit: bool) -> None:
     assert session_of(last, "last").call(c.DtxRecover()) == c.RecoverResult([])
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_group_is_held_by_what_is_prepared_after_a_start_too(commit: bool) -> None:
+    node = Node(Site())
+    session = session_of(node)
+    session.declare("q", {"x-message-group-key": "group"}, durable=True)
+    persistent = c.DeliveryProperties(delivery_mode=c.DELIVERY_MODE_PERSISTENT, routing_key="q")
+    session.publish("q", b"1", delivery=persistent)
+    session.publish("q", b"2", delivery=persistent)
+    session.call(c.DtxSelect())
+    status(session, c.DtxStart(A))
+    session.accept(session.subscribe("q", messages=1).get().id)
+    status(session, c.DtxEnd(A))
+    status(session, c.DtxPrepare(A))
+    after = node.again()
+    other = session_of(after, "other")
+    inbox = other.subscribe("q")
+    assert inbox.bodies() == []
+    assert status(other, c.DtxCommit(A) if commit else c.DtxRollback(A)) == OK
+    assert inbox.bodies() == ([b"2"] if commit else [b"1", b"2"])
+
+
 @pytest.mark.parametrize(
     "command",
     [c.DtxPrepare(A), c.DtxCommit(A, True), c.DtxRollback(A), c.DtxRecover()],

@@ -17,7 +17,7 @@ from leveret.config.compat import Compat
 from leveret.config.config import Config, parse
 from leveret.durable import recovery
 from leveret.durable.journal import Journal
-from leveret.durable.restoration import restore
+from leveret.durable.restoration import begin, restore
 from leveret.durable.store.memory import MemoryStore
 from leveret.exchanges.exchange_type import ExchangeType
 from leveret.features.kinds import KINDS
@@ -190,6 +190,7 @@ class StoredBench(ClientBench):
         self.journal = Journal(self.store, self.broker, encodings)
         restore(self.broker, self.journal, KINDS)
         recovery.messages(self.broker, self.journal)
+        begin(self.broker, KINDS)
         restored(self.broker)
         restored_mqtt(self.broker)
         self.journal.start(lambda told: told())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.delivery import Unanswered
 from leveret.errors import IllegalState, LimitReached
 from leveret.features.xa import branch as branch_module
 from leveret.features.xa import branches as branches_module
@@ -326,6 +327,43 @@ def test_a_queue_that_drops_its_head_does_so_for_what_was_promised_too(bench: Co
     crew.ask("a", Verb.PREPARE)
     crew.ask("a", Verb.COMMIT)
     assert waiting(queue) == "2"
+
+
+@pytest.mark.parametrize("verb", [Verb.COMMIT, Verb.ROLL_BACK])
+def test_a_group_is_held_by_what_is_prepared_and_free_after_it(verb: Verb, bench: CoreBench) -> None:
+    queue = bench.queue(x_message_group_key="group")
+    bench.publish("q", b"1", b"2")  # without the header: of one group
+    crew = Crew(bench.host)
+    crew.work("a", takes=[queue])
+    crew.ask("a", Verb.PREPARE)
+    consumer = FakeConsumer(queue)
+    bench.settle()
+    assert consumer.bodies() == ""
+    crew.ask("a", verb)
+    assert consumer.bodies() == ("2" if verb is Verb.COMMIT else "1 2")
+
+
+@pytest.mark.parametrize("verb", [Verb.COMMIT, Verb.ROLL_BACK])
+def test_what_is_prepared_is_answered_for_consumers_that_may_have_so_much(
+    verb: Verb, bench: CoreBench, queue: Queue
+) -> None:
+    bench.publish("q", bytes(100), bytes(100))
+    consumer = FakeConsumer(queue)
+    bound = Unanswered(150)
+    consumer.bounds = [bound]
+    bench.settle()
+    assert (len(consumer.held), bound.octets) == (1, 100)
+    crew = Crew(bench.host)
+    crew.session.start(xid("a"))
+    branch = crew.branch("a")
+    branch.accept([consumer.held.pop()])
+    crew.session.end(xid("a"))
+    crew.ask("a", Verb.PREPARE)
+    assert (len(consumer.held), bound.octets) == (1, 100), "the next one has come"
+    crew.ask("a", verb)
+    consumer.accept_all()
+    bench.settle()
+    assert bound.octets == (0 if verb is Verb.COMMIT else 100)
 
 
 def test_branches_together_hold_no_more_than_they_may(bench: CoreBench, queue: Queue) -> None:
