@@ -1,7 +1,12 @@
 """Serve the page's files, read once, with headers that limit what the page may do and let browsers keep them.
 
-    GET /            the page, for clients that accept HTML (others get the index as JSON)
-    GET /ui/...      its style sheet, pictures and modules
+    GET /                  the page, for clients that accept HTML (others get the index as JSON)
+    GET /ui/VERSION/...    its style sheet, pictures and modules, which browsers keep without asking again
+    GET /ui/...            the same, which browsers ask about each time
+
+`VERSION` is a hash of all files, so that other files have other addresses. Browsers ask about the page with each load,
+and it names the addresses of that moment: an upgraded node shows its new page at once. The page announces all modules,
+as finding them by reading those that import them takes a round trip for each level of imports.
 
 Nothing on the page is written as HTML: the modules set what comes from the broker as text, and should one of them ever
 fail to, the policy below still lets no script run that is not a file from here.
@@ -9,6 +14,8 @@ fail to, the policy below still lets no script run that is not a file from here.
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from http import HTTPStatus
@@ -44,7 +51,10 @@ GUARDS: Final = (
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
+TAG_LENGTH: Final = 24  # characters of a hash
 FOLDERS: Final = ("", "app", "app/views")
+ASKED_ABOUT: Final = "no-cache"  # kept, but asked about before each use
+KEPT: Final = "max-age=31536000, immutable"  # a year without asking (RFC 8246)
 
 
 @attrs.frozen
@@ -55,25 +65,46 @@ class File:
     content_type: str
     tag: str  # changes with the content (RFC 9110, section 8.8.3)
 
-    def headers(self, policy: str) -> HeaderList:
-        """Let browsers keep the file but ask whether it has changed: an upgraded node has an upgraded page."""
-        kept = (("Cache-Control", "no-cache"), ("ETag", self.tag), ("Vary", "Accept"))
-        return (*kept, ("Content-Security-Policy", policy), *GUARDS)
+    @classmethod
+    def of(cls, content: bytes, kind: str) -> File:
+        return cls(content, TYPES[kind], sha256(content).hexdigest()[:TAG_LENGTH])
+
+
+@attrs.frozen
+class Shipped:
+    """The files of this version by their paths below `/ui/`, and the page that names them."""
+
+    files: Mapping[str, File]
+    version: str  # a hash of all files, which is part of their addresses
+    page: File
+
+    @classmethod
+    def of(cls, files: Mapping[str, File]) -> Shipped:
+        told = "".join(f"{path} {each.tag}\n" for path, each in sorted(files.items()))
+        version = sha256(told.encode()).hexdigest()[:TAG_LENGTH]
+        modules = sorted(path for path in files if path.endswith(".js"))
+        links = "".join(f'<link rel="modulepreload" href="ui/{path}">\n' for path in modules)
+        page = files["index.html"].content.decode().replace("</head>", f"{links}</head>")
+        return cls(files, version, File.of(page.replace('"ui/', f'"ui/{version}/').encode(), "html"))
 
 
 @cache
-def shipped() -> dict[str, File]:
-    """Return the files by their paths below `/ui/`. Requests are looked up here, and never on the disk."""
+def shipped() -> Shipped:
+    """Return what is shipped with this version. Requests are looked up here, and never on the disk."""
     root = files("leveret.ui")
     found = {}
     for folder in FOLDERS:
         for each in root.joinpath(folder).iterdir():
             kind = each.name.rpartition(".")[2]
             if kind in TYPES:
-                content = each.read_bytes()
-                path = f"{folder}/{each.name}".lstrip("/")
-                found[path] = File(content, TYPES[kind], f'"{sha256(content).hexdigest()[:24]}"')
-    return found
+                found[f"{folder}/{each.name}".lstrip("/")] = File.of(each.read_bytes(), kind)
+    return Shipped.of(found)
+
+
+@cache
+def compressed(content: bytes) -> bytes:
+    """Return a file's content in gzip; each is compressed once, when it is first asked for."""
+    return gzip.compress(content, mtime=0)
 
 
 def is_wanted(request: Request) -> bool:
@@ -82,30 +113,63 @@ def is_wanted(request: Request) -> bool:
 
 
 def page(request: Request) -> Response:
-    return answer(request, "index.html")
+    return answer(request, shipped().page, ASKED_ABOUT, "Accept, Accept-Encoding")
 
 
 def file(request: Request) -> Response:
-    return answer(request, request.arguments["file"])
+    """Answer with the style sheet or a picture of the page."""
+    return shipped_answer(request, request.arguments["file"])
 
 
 def module(request: Request) -> Response:
-    return answer(request, f"app/{request.arguments['file']}")
+    """Answer with a module of the page."""
+    return shipped_answer(request, f"app/{request.arguments['file']}")
 
 
 def view(request: Request) -> Response:
-    return answer(request, f"app/views/{request.arguments['file']}")
+    """Answer with the module of a view."""
+    return shipped_answer(request, f"app/views/{request.arguments['file']}")
 
 
-def answer(request: Request, path: str) -> Response:
-    """Answer with a file, or that the browser has it already. Raises Refused if there is no such file."""
-    there = shipped().get(path)
+def shipped_answer(request: Request, path: str) -> Response:
+    """Answer with a file, to be kept if its address has the version. Raises Refused if there is no such file.
+
+    A page of another version may ask, which was served before an upgrade, or by another node at the same address. It
+    gets the file as it is here, and its browser asks about it each time.
+    """
+    there = shipped().files.get(path)
     if there is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no file '{path}'")
-    headers = there.headers(policy(request))
-    if there.tag in request.headers.get("if-none-match", ""):
+    kept = KEPT if request.arguments.get("version") == shipped().version else ASKED_ABOUT
+    return answer(request, there, kept, "Accept-Encoding")
+
+
+def answer(request: Request, there: File, kept: str, vary: str) -> Response:
+    """Answer with a file, compressed for clients that take that, or that the browser has it already."""
+    packs = takes_gzip(request.headers.get("accept-encoding", ""))
+    tag = f'"{there.tag}-gzip"' if packs else f'"{there.tag}"'
+    headers: HeaderList = (
+        ("Cache-Control", kept),
+        ("ETag", tag),
+        ("Vary", vary),
+        ("Content-Security-Policy", policy(request)),
+        *GUARDS,
+    )
+    if tag in request.headers.get("if-none-match", ""):
         return Response(HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(HTTPStatus.OK, there.content, there.content_type, headers)
+    if packs:
+        headers = (*headers, ("Content-Encoding", "gzip"))
+    content = compressed(there.content) if packs else there.content
+    return Response(HTTPStatus.OK, content, there.content_type, headers)
+
+
+def takes_gzip(accepted: str) -> bool:
+    """Return whether a client that sends this Accept-Encoding takes gzip (RFC 9110, section 12.5.3)."""
+    for each in accepted.lower().split(","):
+        coding, _, weight = each.partition(";")
+        if coding.strip() == "gzip":
+            return weight.strip().rstrip("0.") != "q="  # a weight of 0 refuses it
+    return False
 
 
 def policy(request: Request) -> str:
@@ -119,4 +183,7 @@ ROUTES: Final = (
     Route("GET", "/ui/{file}", Level.ANYBODY, file),
     Route("GET", "/ui/app/{file}", Level.ANYBODY, module),
     Route("GET", "/ui/app/views/{file}", Level.ANYBODY, view),
+    Route("GET", "/ui/{version}/{file}", Level.ANYBODY, file),
+    Route("GET", "/ui/{version}/app/{file}", Level.ANYBODY, module),
+    Route("GET", "/ui/{version}/app/views/{file}", Level.ANYBODY, view),
 )

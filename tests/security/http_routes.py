@@ -82,6 +82,9 @@ OURS: Final[dict[str, Row]] = {
     "GET /ui/{file}": Row("anybody", target="/ui/style.css"),
     "GET /ui/app/{file}": Row("anybody", target="/ui/app/main.js"),
     "GET /ui/app/views/{file}": Row("anybody", target="/ui/app/views/overview.js"),
+    "GET /ui/{version}/{file}": Row("anybody", target="/ui/0/style.css"),
+    "GET /ui/{version}/app/{file}": Row("anybody", target="/ui/0/app/main.js"),
+    "GET /ui/{version}/app/views/{file}": Row("anybody", target="/ui/0/app/views/overview.js"),
 }
 BULK: Final[dict[str, Row]] = {
     f"GET {STREAM}": Row("user", "nobody"),

@@ -70,7 +70,7 @@ const brand = ({ status, ...state }) =>
       },
       "☰",
     ),
-    h("img", { src: "ui/leveret.svg", alt: "", width: 28, height: 28 }),
+    h("img", { src: new URL("../leveret.svg", import.meta.url), alt: "", width: 28, height: 28 }),
     h("a", { href: link([]) }, "Leveret"),
     status && h("span", { class: "node" }, `${status.name} · ${status.version}`),
     health({ status, ...state }),

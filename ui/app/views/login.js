@@ -17,7 +17,7 @@ export function login(reason, enter, byToken) {
       h(
         "div",
         { class: "brand" },
-        h("img", { src: "ui/leveret.svg", alt: "", width: 40, height: 40 }),
+        h("img", { src: new URL("../../leveret.svg", import.meta.url), alt: "", width: 40, height: 40 }),
         h("h1", {}, "Leveret"),
       ),
       told,
