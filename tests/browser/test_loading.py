@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, Route, expect
 
 from leveret.protocols.http import web_page
 from leveret.protocols.http.web_page import File, Shipped, shipped
 
-from .conftest import PageNode
+from .conftest import PageNode, Visit
+from .walking import go, headed
 
 pytestmark = pytest.mark.system
 
@@ -91,3 +92,23 @@ def test_an_upgraded_node_shows_its_new_page_at_the_next_load(
     after = load(page, node)
     expect(page.get_by_role("heading", name="Another")).to_be_visible()
     assert set(before) & set(after) == {"/"}
+
+
+def test_a_login_waits_for_no_module_of_another_view(fresh: BrowserContext, node: PageNode) -> None:
+    page = fresh.new_page()
+    held: list[Route] = []
+    page.route("**/app/views/overview.js", lambda route: held.append(route))
+    with page.expect_request("**/app/views/overview.js"):
+        page.goto(node.page_url)
+    expect(page.get_by_role("button", name="Log in", exact=True)).to_be_visible()
+
+
+def test_a_view_that_the_node_did_not_send_is_asked_for_again(visit: Visit) -> None:
+    visit.page.route("**/app/views/queues.js", lambda route: route.abort())
+    page = visit.enter()
+    go(page, "queues")
+    expect(page.get_by_text("the node has not sent this view").first).to_be_visible()
+    page.unroute("**/app/views/queues.js")
+    go(page, "queues", query="?sort=messages")  # nobody waits for the next refresh
+    expect(headed(page, "Queues")).to_be_visible()
+    visit.expect_errors("net::ERR_FAILED")

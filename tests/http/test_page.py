@@ -17,6 +17,8 @@ FILES = shipped().files
 AT = f"/ui/{shipped().version}"  # where this version's files are
 ASKED_ABOUT = "no-cache"
 KEPT = "max-age=31536000, immutable"
+NOW = ('^(?:import|export) .*? from "(.+?)";',)
+LATER = (r'\(await import\("(.+?)"\)\)',)
 GZIP = "gzip, deflate, br, zstd"  # as browsers send it
 
 
@@ -85,18 +87,47 @@ def test_the_page_is_asked_about_each_time(desk: Desk) -> None:
 
 
 def test_the_page_announces_each_module_that_is_imported_and_no_other() -> None:
-    known, following = set(), {"app/main.js"}
+    announced = announced_by(shipped())
+    assert (
+        set(announced)
+        == needed("app/main.js", NOW + LATER)
+        == {path for path in FILES if path.endswith(".js")}
+    )
+    assert len(announced) == len(set(announced))
+
+
+def test_modules_are_announced_in_the_order_in_which_they_are_needed() -> None:
+    announced = announced_by(shipped())
+    login = needed("app/main.js", NOW)
+    overview = login | needed("app/views/overview.js", NOW)
+    assert "app/views/login.js" in login
+    assert set(announced[: len(login)]) == login
+    assert set(announced[: len(overview)]) == overview
+    assert len(overview) < len(announced) / 2
+
+
+def test_a_module_that_imports_what_is_not_there_is_announced_nevertheless() -> None:
+    main = File.of(b'import { a } from "./a.js";\nimport("./b.js");\nimport "./c.js";\n', "js")
+    files = {"index.html": FILES["index.html"], "app/main.js": main, "app/c.js": File.of(b"", "js")}
+    assert announced_by(Shipped.of(files)) == ["app/main.js", "app/c.js"]
+
+
+def announced_by(there: Shipped) -> list[str]:
+    return re.findall('<link rel="modulepreload" href="ui/[^/]+/(.+?)">', there.page.content.decode())
+
+
+def needed(path: str, patterns: tuple[str, ...]) -> set[str]:
+    """Return a module with all that it imports, and what these import."""
+    known, following = set[str](), {path}
     while following:
         known |= following
-        following = {each for path in following for each in imported(path)} - known
-    announced = re.findall(
-        '<link rel="modulepreload" href="ui/[^/]+/(.+?)">', shipped().page.content.decode()
-    )
-    assert sorted(known) == announced
+        following = {each for path in following for each in imported(path, patterns)} - known
+    return known
 
 
-def imported(path: str) -> list[str]:
-    names = re.findall(r'^(?:import|export) .*?from "(.+?)";', FILES[path].content.decode(), re.M | re.S)
+def imported(path: str, patterns: tuple[str, ...]) -> list[str]:
+    text = FILES[path].content.decode()
+    names = [name for pattern in patterns for name in re.findall(pattern, text, re.M | re.S)]
     return [posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) for name in names]
 
 

@@ -16,7 +16,7 @@ import { link, place } from "./routes.js";
 import * as session from "./session.js";
 import { shell } from "./shell.js";
 import { applyTheme } from "./theme.js";
-import { VIEWS } from "./views.js";
+import { loadView, viewAt } from "./views.js";
 import { login } from "./views/login.js";
 
 const REFRESH_MS = 5000;
@@ -95,8 +95,6 @@ async function hostsAgain() {
   session.found((found.items ?? found).map(({ name }) => name));
 }
 
-const viewAt = ({ names }) => VIEWS[`${names[0] ?? "overview"}/${Math.max(names.length, 1)}`];
-
 /** Shows the view of the link. */
 async function go() {
   const before = JSON.stringify(state.at.names);
@@ -158,7 +156,7 @@ const isShown = () => document.getElementById("main")?.dataset.key === JSON.stri
 
 async function draw(signal) {
   const { at } = state;
-  const view = viewAt(at);
+  const view = viewAt(at) ?? (await loadView(at));
   if (!view) {
     shown(missing());
     return;
@@ -217,7 +215,7 @@ function whyOut(problem) {
 }
 
 function showFailure(problem) {
-  const title = viewAt(state.at).title(state.at);
+  const title = viewAt(state.at)?.title(state.at) ?? "Leveret"; // the view may be what the node has not sent
   document.title = `${title} · Leveret`;
   const reason =
     problem.status === 404 ? `The node knows nothing of it: ${problem.message}.` : problem.message;

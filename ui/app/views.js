@@ -1,52 +1,54 @@
 // Finds the view of a place by the first name in the link, and by how many names there are.
+//
+// A view's module is run when it is first wanted: the first view does not wait for the modules of all others. The node
+// announces them in the page, in the order of this table, so that they are here, and of one version, before a click.
 
-import { alarms } from "./views/alarms.js";
-import { branches } from "./views/branches.js";
-import { channel, channels } from "./views/channels.js";
-import { connection, connections } from "./views/connections.js";
-import { consumers } from "./views/consumers.js";
-import { definitions } from "./views/definitions.js";
-import { exchange } from "./views/exchange.js";
-import { exchanges } from "./views/exchanges.js";
-import { federation } from "./views/federation.js";
-import { virtualHost, virtualHosts } from "./views/hosts.js";
-import { kept, keptThing } from "./views/kept.js";
-import { leases } from "./views/leases.js";
-import { log } from "./views/log.js";
-import { overview } from "./views/overview.js";
-import { policies } from "./views/policies.js";
-import { queue } from "./views/queue.js";
-import { queues } from "./views/queues.js";
-import { shovels } from "./views/shovels.js";
-import { streams } from "./views/streams.js";
-import { topology } from "./views/topology.js";
-import { user, users } from "./views/users.js";
+import { Failure } from "./api.js";
 
-export const VIEWS = {
-  "overview/1": overview,
-  "queues/1": queues,
-  "queues/3": queue,
-  "exchanges/1": exchanges,
-  "exchanges/3": exchange,
-  "topology/1": topology,
-  "streams/1": streams,
-  "leases/1": leases,
-  "transactions/1": branches,
-  "connections/1": connections,
-  "connections/2": connection,
-  "channels/1": channels,
-  "channels/2": channel,
-  "consumers/1": consumers,
-  "policies/1": policies,
-  "users/1": users,
-  "users/2": user,
-  "vhosts/1": virtualHosts,
-  "vhosts/2": virtualHost,
-  "definitions/1": definitions,
-  "alarms/1": alarms,
-  "log/1": log,
-  "shovels/1": shovels,
-  "federation/1": federation,
-  "kept/3": kept,
-  "kept/5": keptThing,
+const VIEWS = {
+  "overview/1": async () => (await import("./views/overview.js")).overview,
+  "queues/1": async () => (await import("./views/queues.js")).queues,
+  "queues/3": async () => (await import("./views/queue.js")).queue,
+  "exchanges/1": async () => (await import("./views/exchanges.js")).exchanges,
+  "exchanges/3": async () => (await import("./views/exchange.js")).exchange,
+  "topology/1": async () => (await import("./views/topology.js")).topology,
+  "streams/1": async () => (await import("./views/streams.js")).streams,
+  "leases/1": async () => (await import("./views/leases.js")).leases,
+  "transactions/1": async () => (await import("./views/branches.js")).branches,
+  "connections/1": async () => (await import("./views/connections.js")).connections,
+  "connections/2": async () => (await import("./views/connections.js")).connection,
+  "channels/1": async () => (await import("./views/channels.js")).channels,
+  "channels/2": async () => (await import("./views/channels.js")).channel,
+  "consumers/1": async () => (await import("./views/consumers.js")).consumers,
+  "policies/1": async () => (await import("./views/policies.js")).policies,
+  "users/1": async () => (await import("./views/users.js")).users,
+  "users/2": async () => (await import("./views/users.js")).user,
+  "vhosts/1": async () => (await import("./views/hosts.js")).virtualHosts,
+  "vhosts/2": async () => (await import("./views/hosts.js")).virtualHost,
+  "definitions/1": async () => (await import("./views/definitions.js")).definitions,
+  "alarms/1": async () => (await import("./views/alarms.js")).alarms,
+  "log/1": async () => (await import("./views/log.js")).log,
+  "shovels/1": async () => (await import("./views/shovels.js")).shovels,
+  "federation/1": async () => (await import("./views/federation.js")).federation,
+  "kept/3": async () => (await import("./views/kept.js")).kept,
+  "kept/5": async () => (await import("./views/kept.js")).keptThing,
 };
+
+const loaded = {};
+
+const keyOf = ({ names }) => `${names[0] ?? "overview"}/${Math.max(names.length, 1)}`;
+
+/** Returns the view of a place if there is one and it has been loaded. */
+export const viewAt = (at) => loaded[keyOf(at)];
+
+/** Loads the view of a place; returns undefined if there is none. Throws Failure. */
+export async function loadView(at) {
+  const key = keyOf(at);
+  try {
+    return (loaded[key] ??= await VIEWS[key]?.());
+  } catch (problem) {
+    if (!(problem instanceof TypeError)) throw problem;
+    // Some browsers ask no more for a module that has failed to come, until the page is loaded again.
+    throw new Failure(0, "the node has not sent this view; should this stay, load the page again");
+  }
+}
