@@ -14,7 +14,7 @@ in vain, a cursor that has passed by `LOOK_AHEAD` messages waits until it may go
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.delivery import Consumer, Delivery, Window
@@ -110,7 +110,7 @@ class MessageGroupQueue(WorkQueue):
                 self.search.freed(group)
             self.touch()
 
-    # Messages that a guest has hold their group as they did before: those behind them stay behind them.
+    # What a guest has, or a client since before a restart, holds its group: messages behind it stay behind it.
 
     def stand_in(self, delivery: Delivery) -> Delivery:
         found = super().stand_in(delivery)
@@ -121,6 +121,16 @@ class MessageGroupQueue(WorkQueue):
 
     def set_one_aside(self, delivery: Delivery) -> None:
         super().set_one_aside(delivery)
+        self._claim_again(delivery)
+
+    def take_stored(self, positions: Sequence[int]) -> list[Delivery]:
+        taken = super().take_stored(positions)
+        for delivery in taken:
+            self._claim_again(delivery)
+        return taken
+
+    def _claim_again(self, delivery: Delivery) -> None:
+        """Hold the group of a message that was not answered before a restart; others of it wait until it is."""
         self.claim(self, delivery, said_in(delivery.message, self.limits.group_key or ""))
 
     # Departure and return.

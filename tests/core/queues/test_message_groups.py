@@ -56,6 +56,23 @@ def test_a_group_is_free_when_all_of_it_is_settled(bench: CoreBench, queue: Mess
     assert (got(one), got(two)) == ("a1 a2", "a3")
 
 
+@pytest.mark.parametrize("answer", ["accept", "reject", "release"])
+def test_what_clients_had_before_a_restart_holds_its_group(
+    bench: CoreBench, queue: MessageGroupQueue, answer: str
+) -> None:
+    publish(bench, queue, "a1", "a2", "b1", "a3")
+    first, second = queue.take_stored([0, 1])
+    one = FakeConsumer(queue)
+    bench.settle()
+    assert got(one) == "b1"
+    queue.accept(first)
+    bench.settle()
+    assert got(one) == "b1"
+    getattr(queue, answer)(second)
+    bench.settle()
+    assert got(one) == ("b1 a2 a3" if answer == "release" else "b1 a3")
+
+
 @pytest.mark.parametrize("answer", ["reject", "release"])
 def test_any_answer_frees_a_group(bench: CoreBench, queue: MessageGroupQueue, answer: str) -> None:
     one = FakeConsumer(queue, credit=1)
