@@ -167,8 +167,9 @@ power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs roo
 durability: $(VENV)/.ready-to-test ## all of it: 200 kills, 500 points, 1000 power cuts, 200 failing disks, 1000 flipped bits (ARGS="--only NAME")
 	$(BIN)/python -m tests.crash.durability $(ARGS)
 
-simulate: $(VENV)/.ready-to-test ## lead a broker, its clients and its disk through 20000 random runs (ARGS="--seed N --seeds N")
+simulate: $(VENV)/.ready-to-test ## lead a broker, its clients and its disk through 20000 random runs, and all features together through 2000 (ARGS="--seed N --seeds N")
 	$(BIN)/python -m tests.simulation --seeds 20000 $(ARGS)
+	$(BIN)/python -m tests.combined --seeds 2000 $(ARGS)
 
 image: $(VENV)/.ready-to-test ## build the container image with buildah and run it, as root and not (ARGS="--plain"); needs root
 	$(BIN)/python -m tests.image $(ARGS)
