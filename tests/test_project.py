@@ -10,9 +10,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import leveret
 from leveret.arguments import docs
@@ -23,6 +26,7 @@ from leveret.version import VERSION
 from tests.sources import ROOT, sources
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DEBIAN_12 = "3.11.2"
 TARGETS = set(re.findall(r"^([a-z-]+):(?! [A-Z])", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -162,6 +166,20 @@ def normal(package: str) -> str:
 # Marks of unfinished work, and folders of somebody's own machine. Written so that this page is none itself.
 FORBIDDEN = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X])\b|(?<![\w.])/(?:root|hom[e]|wor[k])/")
 TEXT = {".py", ".md", ".toml", ".sh", ".js", ".json", ".yaml", ".css", ".html", ".c", ".txt", ""}
+
+
+def test_what_is_pinned_can_be_installed_with_the_python_of_debian_12():
+    """Else that takes other versions, of everything. What is not installed here cannot be asked."""
+    names = {
+        line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    }
+    refusing = {}
+    for name in names:
+        with suppress(PackageNotFoundError):
+            needed = distribution(name).metadata["Requires-Python"]
+            if needed and not SpecifierSet(needed).contains(DEBIAN_12):
+                refusing[name] = needed
+    assert refusing == {}
 
 
 def test_nothing_unfinished_or_private_is_in_the_sources():
