@@ -10,6 +10,7 @@ arguments of a command are defined only when it is used.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,10 +30,13 @@ EXTRAS: Final = {
     "pyarrow": "delta",
     "pyspark": "spark",
 }
+FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a disk that standard output is written to
+STANDARD_ERROR: Final = 2  # the highest of the standard descriptors
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """Run the command line. Returns the exit code; raises SystemExit(2) for wrong usage."""
+    open_closed_streams()
     try:
         try:
             return _run(arguments, environ)
@@ -41,8 +45,32 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output, such as head, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return DONE
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        discard_output()
+        return failed(f"the output cannot be written: {error.strerror}")
+
+
+def open_closed_streams() -> None:
+    """Open the null device in place of standard streams that were closed.
+
+    Python has None for these. A socket or a file would get their descriptors, and with them what something that is no
+    Python writes to standard error.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, it stays open
+
+
+def discard_output() -> None:
+    """Send what is still to be written to standard output to the null device."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str] | None, environ: Mapping[str, str]) -> int:

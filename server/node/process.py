@@ -71,7 +71,10 @@ async def _run(
         ):
             nursery.start_soon(feed_watchdog, tells)
             targets.say_whose(node.admin)
-            print(assembly.welcome(node, source, has_links=sys.stdout.isatty()), flush=True)
+            with contextlib.suppress(
+                OSError
+            ):  # nobody reads it, or its disk is full: the node serves all the same
+                print(assembly.welcome(node, source, has_links=sys.stdout.isatty()), flush=True)
             spare_the_collector()
             give_back_memory()  # what opening a data folder has freed is 2 of 45 MiB
             tells.ready(_status(node))

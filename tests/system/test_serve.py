@@ -58,6 +58,19 @@ def test_a_signal_ends_the_node(serve: Serve, ending: signal.Signals):
     assert "Traceback" not in errors
 
 
+def test_a_node_serves_though_nobody_reads_what_it_prints(serve: Serve, tmp_path: Path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(tmp_path / "notify"))
+        told.settimeout(60)
+        node = serve("--listen", "127.0.0.1:0", NOTIFY_SOCKET=str(tmp_path / "notify"))
+        assert node.stdout is not None
+        node.stdout.close()
+        while b"READY=1" not in told.recv(1000):
+            pass
+    node.terminate()
+    assert node.wait(60) == 0
+
+
 def test_sighup_takes_what_can_be_taken_and_names_what_cannot(serve: Serve, tmp_path: Path):
     file = tmp_path / "leveret.toml"
     policy = '[[policies]]\nname = "p"\npattern = "a"\ndefinition = { max-length = 1 }\n'

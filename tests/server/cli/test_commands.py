@@ -195,6 +195,27 @@ def test_a_reader_that_has_gone_is_no_failure(command: list[str]):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.system
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_failure_and_their_descriptors_are_not_for_others(closed: str):
+    code = (
+        "import os, sys; from leveret.server import cli; done = cli.main(['completion', 'bash'], {}); "
+        "sys.exit(done or os.open(os.devnull, os.O_RDONLY) <= 2 or sys.stdin.read() != '')"
+    )
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", code]
+    done = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.system
+def test_a_full_disk_below_the_output_is_told_in_a_line():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "leveret", "completion", "bash"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == "leveret: the output cannot be written: No space left on device\n"
+    assert done.returncode == cli.REFUSED
+
+
 def test_a_package_that_an_extra_brings_is_told(capsys: Captured, monkeypatch: pytest.MonkeyPatch):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for package, extra in cli.EXTRAS.items():
