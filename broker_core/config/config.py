@@ -310,8 +310,9 @@ def _read_toml(source: str | bytes, name: str) -> Raw:
     import tomllib  # imported on demand: a node without a file does not need it
 
     try:
-        return tomllib.loads(source.decode() if isinstance(source, bytes) else source)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # some editors begin files with a byte order mark
+        return tomllib.loads(source.decode("utf-8-sig") if isinstance(source, bytes) else source)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError([Problem(name, f"a mistake: {error}", "TOML")]) from None
 
 

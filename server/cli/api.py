@@ -147,6 +147,8 @@ def reason(answer: Answer, path: str, method: str = "GET") -> str:
     """Return why the node refused. RabbitMQ's `Not Found` names no object, so it is taken from the path."""
     reply = answer.reason
     unknown = f"the node does not have {path}: it may be older than this command, or a RabbitMQ"
+    if path.partition("?")[0].endswith("/"):  # the last name of what is asked for
+        unknown = "the name is empty"
     if answer.lacks_right and not any(each in reply for each in FORBIDDEN):
         return f"{reply}: another --user may do this, or this one with more tags or permissions"
     if answer.status == 405 or not answer.text:

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.server.cli.command_parser import Actions, Environ, control, put
@@ -67,6 +68,20 @@ def words_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
+
+
+def json_in(name: str) -> object:
+    """Return what a file of JSON holds, or standard input if the name is `-`. Raises ValueError or OSError.
+
+    It may be in UTF-16 or begin with a mark of the order of its bytes, as what programs of Windows write.
+    """
+    octets = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    where = "standard input" if name == "-" else name
+    try:
+        content: object = json.loads(octets)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON: {error}") from None
+    return content
 
 
 def value(text: str) -> object:

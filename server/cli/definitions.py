@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.arguments.names import counted
-from leveret.server.cli.api_commands import Working, say_with_warnings, warnings_in
+from leveret.server.cli.api_commands import Working, json_in, say_with_warnings, warnings_in
 from leveret.server.cli.command_parser import Add, Environ, control
 from leveret.server.cli.exit_codes import DONE, REFUSED, failed
 
@@ -81,11 +81,11 @@ def export(options: argparse.Namespace, api: Api) -> int:
 def load(options: argparse.Namespace, api: Api) -> int:
     from leveret.server.cli.api import WORK_TIMEOUT_S, Refused, own_path
 
-    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text()
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{options.file} is not JSON: {error}") from None
+    content = json_in(options.file)
+    if not isinstance(content, Mapping):
+        raise ValueError(
+            f"{options.file} holds no definitions: these are a JSON object, as `leveret export` writes it"
+        )
     fields = {"dry_run": options.dry_run, "strict": options.strict and not options.dry_run}
     query = "&".join(f"{name}=true" for name, wanted in fields.items() if wanted)
     try:

@@ -155,7 +155,7 @@ def pattern(text: str) -> str:
 
 def count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 999999999")
     return int(text)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.server.cli.api_commands import asking_part, confirmed, confirming, say, table
+from leveret.server.cli.api_commands import asking_part, confirmed, confirming, json_in, say, table
 from leveret.server.cli.command_parser import Add, Environ, header, parts_of, virtual_host
 from leveret.server.cli.exit_codes import DONE, REFUSED
 from leveret.server.cli.lists import list_things
@@ -67,7 +65,7 @@ def in_file(file: Path | None) -> Mapping[str, object]:
     """Return the keys in a file. Raises ValueError, OSError."""
     if file is None:
         return {}
-    content = json.loads(sys.stdin.read() if str(file) == "-" else file.read_text())
+    content = json_in(str(file))
     if not isinstance(content, dict):
         raise ValueError(f"{file} holds no JSON object")
     return content

@@ -247,7 +247,7 @@ def linted(file: Path, release: str | None) -> list[Finding]:
     octets = file.read_bytes()
     try:
         content = json.loads(octets)
-    except ValueError:
+    except (ValueError, RecursionError):
         read(file)  # which says what is wrong
         raise
     refused = problems_of(content)

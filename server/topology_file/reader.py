@@ -65,8 +65,8 @@ def _in_file(path: Path, problem: Problem) -> Problem:
 
 def from_toml(octets: bytes) -> Topology:
     try:
-        table = tomllib.loads(octets.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = tomllib.loads(octets.decode("utf-8-sig"))  # some editors begin files with a byte order mark
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError([Problem("the file", f"a mistake: {error}", "TOML")]) from None
     place = Place([])
     entry = RecordOf(TopologyEntry).read(table, place)
@@ -141,7 +141,7 @@ def exchange_settings(
 def from_json(octets: bytes) -> Topology:
     try:
         content: object = json.loads(octets)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError([Problem("the file", f"a mistake: {error}", "JSON")]) from None
     return from_definitions(content)
 

@@ -39,6 +39,15 @@ def problems(source: str, **environ: str) -> dict[str, str]:
     return found
 
 
+def test_a_byte_order_mark_before_a_file_is_passed_over():
+    assert told(b"\xef\xbb\xbf[node]\r\nname = 'hare'\r\n") == {}
+
+
+def test_a_file_that_is_nested_too_deep_is_a_problem_of_the_file():
+    [sentence] = told("a = " + "[" * 50_000).values()
+    assert "maximum recursion depth" in sentence
+
+
 def test_an_empty_file_gives_the_defaults():
     assert parse("") == Config()
     assert load() == Config()

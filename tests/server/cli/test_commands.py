@@ -641,6 +641,45 @@ def test_a_file_that_is_no_json_is_refused_before_the_node_is_asked(
     assert "bad.json is not JSON" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_file_that_was_saved_on_windows_is_imported(node: Node, tmp_path: Path, encoding: str):
+    file = tmp_path / "rabbit.json"
+    file.write_bytes('{"queues": [{"name": "größer", "vhost": "/"}]}\r\n'.encode(encoding))
+    assert node.run("import", str(file)) == cli.DONE
+    assert "größer" in node.host.queues
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("[]", "holds no definitions"), ("null", "holds no definitions"), ("[" * 100_000, "is not JSON")],
+)
+def test_what_cannot_be_definitions_is_refused_with_the_name_of_the_file(
+    node: Node, capsys: Captured, tmp_path: Path, text: str, words: str
+):
+    (tmp_path / "bad.json").write_text(text)
+    assert node.run("import", str(tmp_path / "bad.json")) == cli.REFUSED
+    assert f"bad.json {words}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "declare queue",
+        "declare exchange",
+        "declare vhost",
+        "delete queue --yes",
+        "user tags",
+        "policy set --set max-length=1 ^a",
+        "policy clear --yes",
+    ],
+)
+def test_an_empty_name_is_told_as_one(node: Node, capsys: Captured, command: str):
+    words = command.split()
+    at = 2 if words[0] != "policy" or words[1] == "clear" else len(words) - 1
+    assert node.run(*words[:at], "", *words[at:]) == cli.REFUSED
+    assert capsys.readouterr().err == "leveret: the name is empty\n"
+
+
 def test_each_problem_of_a_file_is_told_once(node: Node, capsys: Captured, tmp_path: Path):
     (tmp_path / "bad.json").write_text('{"queues": [{"vhost": "/", "name": 1}]}')
     assert node.run("import", str(tmp_path / "bad.json")) == cli.REFUSED

@@ -341,6 +341,23 @@ def test_definitions_that_a_node_refuses_are_found(tmp_path: Path, capsys: pytes
     assert said.endswith("3 errors\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("deep.toml", "a = " + "[" * 50_000), ("deep.json", "[" * 100_000)]
+)
+def test_a_file_that_is_nested_too_deep_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+):
+    (tmp_path / name).write_text(text)
+    assert main(["lint", str(tmp_path / name)], {}) == 1
+    assert f"{name}: the file: found a mistake: maximum recursion depth" in capsys.readouterr().err
+
+
+def test_a_byte_order_mark_before_a_topology_is_passed_over(tmp_path: Path):
+    file = tmp_path / "topology.toml"
+    file.write_bytes(b"\xef\xbb\xbf[virtual_hosts.'/'.queues.a]\r\n")
+    assert main(["lint", str(file)], {}) == 0
+
+
 @pytest.mark.parametrize(("version", "code"), [("3.12.4", 4), ("4.0.1", 0)])
 def test_definitions_of_rabbitmq_3_are_told_of_the_size_of_messages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, code: int
