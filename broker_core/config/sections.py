@@ -24,6 +24,7 @@ from leveret.config.types import (
     Flag,
     Limit,
     ListOf,
+    Name,
     Octets,
     OneOf,
     Place,
@@ -45,7 +46,7 @@ from leveret.values import Table
 
 NO_ROWS: Final[Table] = {}
 
-NAME: Final = Text("a name of 1 to 255 characters", r"(?s).{1,255}")
+NAME: Final = Name("a name of 1 to 255 characters", r"[^\ud800-\udfff]{1,255}")
 NAMES: Final = ListOf(Text())
 QUEUE_TYPES: Final = OneOf("classic", "quorum", "stream")
 LOG_LEVEL: Final = OneOf("debug", "info", "warning", "error", "none")

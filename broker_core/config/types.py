@@ -23,6 +23,8 @@ from leveret.selectors.pcre_translation import compiled
 from leveret.values import Table, Value
 
 MANY: Final = (1 << 31) - 1
+INTEGER_MAX: Final = (1 << 63) - 1  # that a field of a message or a table has room for
+NAME_OCTETS_MAX: Final = 255
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
@@ -171,11 +173,33 @@ class Text(SingleValue[str]):
 
     def convert(self, value: object) -> str:
         if isinstance(value, str) and re.fullmatch(self.pattern, value):
+            octets_of(value)
             return value
         raise ValueError
 
     def from_text(self, text: str) -> object:
         return text
+
+
+class Name(Text):
+    """A name that is sent in a field with one byte for its length."""
+
+    def convert(self, value: object) -> str:
+        name = super().convert(value)
+        if len(octets_of(name)) > NAME_OCTETS_MAX:
+            raise ValueError(f"it has more than {NAME_OCTETS_MAX} bytes")
+        return name
+
+
+def octets_of(text: str) -> bytes:
+    """Return a text in UTF-8, and what came in other bytes as these. Raises ValueError for half of a surrogate pair.
+
+    JSON can write the latter, and it can neither be sent nor stored.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair is no character") from None
 
 
 class Secret(Text):
@@ -444,17 +468,26 @@ class TableOf(Kind[Mapping[str, T]], Generic[T]):
     def read(self, value: object, place: Place) -> Mapping[str, T] | RefusedValue:
         if not isinstance(value, Mapping):
             return place.refuse(type_word(value), self.accepted)
-        items = ((str(name), self.item.read(each, place.at(str(name)))) for name, each in value.items())
+        items = [(str(name), self.item.read(each, place.at(str(name)))) for name, each in value.items()]
+        for name, _ in items:
+            try:
+                octets_of(name)
+            except ValueError as error:
+                place.refuse(printed(name), f"a name of text ({error})")
         return {name: each for name, each in items if each is not REFUSED}
 
 
 class AnyValue(Kind[Value]):
-    """Any value but dates; the consumer of the value knows what it should be."""
+    """Any value but dates, and what no client can be sent; the consumer of the value knows what it should be."""
 
     accepted = "a string, a number, true, false, a list or a table"
 
     def read(self, value: object, place: Place) -> Value | RefusedValue:
-        if value is None or isinstance(value, bool | int | float | str):
+        if isinstance(value, str):
+            return ANY_STRING.read(value, place)
+        if isinstance(value, int) and abs(value) > INTEGER_MAX:
+            return place.refuse(found_word(value), f"a whole number from -{INTEGER_MAX} to {INTEGER_MAX}")
+        if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, list | tuple):
             return ListOf(self).read(value, place)
@@ -463,6 +496,7 @@ class AnyValue(Kind[Value]):
         return place.refuse(found_word(value), self.accepted)
 
 
+ANY_STRING: Final = Text("a string", r"(?s).*")
 FREE_TABLE: Final[Kind[Table]] = TableOf(AnyValue(), "a table")
 
 

@@ -25,6 +25,7 @@ from leveret.config.types import (
     Flag,
     Kind,
     ListOf,
+    Name,
     OneOf,
     Place,
     Problem,
@@ -35,6 +36,7 @@ from leveret.config.types import (
     TableOf,
     Text,
     Whole,
+    octets_of,
     printed,
 )
 from leveret.errors import Failure, PreconditionFailed
@@ -50,7 +52,8 @@ from leveret.virtual_host import Description
 MD5: Final = "rabbit_password_hashing_md5"  # which RabbitMQ means, too, where a file names no algorithm
 OF_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 MD5_SIZE: Final = 20  # bytes of such a hash: a salt of 4, and the digest
-ANY_NAME: Final = Text("a name of at most 255 characters", r"(?s).{0,255}")
+ANY_NAME: Final = Name("a name of at most 255 characters", r"(?s).{0,255}")
+OBJECT_NAME: Final = Name("a name of 1 to 255 characters", r"(?s).{1,255}")  # in the bytes that a client sent
 ANY_TEXT: Final = Text("a text", r"(?s).*")
 
 
@@ -81,6 +84,8 @@ class Tags(SingleValue[tuple[str, ...]]):
         tags = value.split(",") if isinstance(value, str) else value
         if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
             raise ValueError
+        for tag in tags:
+            octets_of(tag)
         return tuple(tag.strip() for tag in tags if tag.strip())
 
 
@@ -346,7 +351,7 @@ class GlobalParameterDefinition(Tolerant):
 class QueueDefinition(Tolerant):
     """A queue."""
 
-    name: str = key(NAME, "Its name.")
+    name: str = key(OBJECT_NAME, "Its name.")
     vhost: str = key(NAME, "The virtual host.")
     durable: bool = key(Flag(), "It survives a restart.", True)
     auto_delete: bool = key(Flag(), "It is deleted with its last consumer.", False)
@@ -383,7 +388,7 @@ class BindingDefinition(Tolerant):
 
     source: str = key(ANY_NAME, "The exchange.")
     vhost: str = key(NAME, "The virtual host.")
-    destination: str = key(NAME, "The queue or exchange that is bound.")
+    destination: str = key(OBJECT_NAME, "The queue or exchange that is bound.")
     destination_type: str = key(OneOf("queue", "exchange"), "Its kind.", "queue")
     routing_key: str = key(ANY_NAME, "The binding key.", "")
     arguments: Table = key(ARGUMENTS, "Its arguments.", NO_ARGUMENTS)

@@ -12,7 +12,14 @@ from typing import Final
 from leveret.catalogue import USER
 from leveret.limits import UserLimits
 from leveret.protocols.http.connection import Later, Response
-from leveret.protocols.http.management.request_body import JsonObject, bad, body_of, text_in, words_in
+from leveret.protocols.http.management.request_body import (
+    JsonObject,
+    bad,
+    body_of,
+    storable,
+    text_in,
+    words_in,
+)
 from leveret.protocols.http.management.requester import changed, not_there
 from leveret.protocols.http.management.short_lists import table
 from leveret.protocols.http.server.portioned_answers import PortionedAnswer
@@ -56,7 +63,7 @@ def user_of(request: Request) -> User:
 def put_user(request: Request) -> Later | Response:
     """Create or replace a user, who keeps the limits. Without a password, logins by password are refused."""
     name = request.arguments["user"]
-    if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
+    if not 0 < len(storable(name).encode()) <= NAME_OCTETS_MAX:
         raise bad("the name has 1 to 255 bytes")
     body = body_of(request)
     if "tags" not in body and "administrator" not in body:

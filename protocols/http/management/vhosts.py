@@ -14,6 +14,7 @@ from leveret.protocols.http.management.request_body import (
     JsonObject,
     bad,
     body_of,
+    storable,
     text_in,
     truth_in,
     words_in,
@@ -61,7 +62,7 @@ def state(request: Request, host: VirtualHost, rates: Rates) -> Item:
 def put_virtual_host(request: Request) -> Response:
     """Create a virtual host, with every permission for its creator, or change what the body has of an existing one."""
     broker, name = request.broker, request.arguments["vhost"]
-    if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
+    if not 0 < len(storable(name).encode()) <= NAME_OCTETS_MAX:
         raise bad("the name has 1 to 255 bytes")
     body, before = body_of(request), broker.virtual_hosts.get(name)
     tracing = truth_in(body, "tracing", before is not None and before.tracing)

@@ -390,3 +390,48 @@ def test_only_administrators_export_and_import() -> None:
 def test_a_browser_saves_it_under_a_harmless_name(name: str, header: str | None) -> None:
     response = fresh().ask("GET", f"{ALL}?download={name}")
     assert response.headers.get("Content-Disposition") == header
+
+
+HALF = "\ud800"  # of a surrogate pair: JSON can write it, and UTF-8 cannot
+LONG = "ä" * 200
+HUGE = 1 << 64
+UNSENDABLE: dict[str, dict[str, object]] = {
+    "vhost": {"vhosts": [{"name": HALF}]},
+    "description": {"vhosts": [{"name": "v", "description": HALF}]},
+    "user": {"users": [{"name": HALF, "password": "x"}]},
+    "byte of a user": {"users": [{"name": "\udcff", "password": "x"}]},
+    "tag": {"users": [{"name": "ann", "password": "x", "tags": [HALF]}]},
+    "queue": {"queues": [{"name": HALF, "vhost": "/"}]},
+    "argument": {"queues": [{"name": "q", "vhost": "/", "arguments": {"a": [{"b": HALF}]}}]},
+    "name of an argument": {"queues": [{"name": "q", "vhost": "/", "arguments": {HALF: 1}}]},
+    "exchange": {"exchanges": [{"name": HALF, "vhost": "/", "type": "direct"}]},
+    "long vhost": {"vhosts": [{"name": LONG}]},
+    "long queue": {"queues": [{"name": LONG, "vhost": "/"}]},
+    "long exchange": {"exchanges": [{"name": LONG, "vhost": "/", "type": "direct"}]},
+    "number": {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-max-length": HUGE}}]},
+    "nested number": {"queues": [{"name": "q", "vhost": "/", "arguments": {"a": [-HUGE]}}]},
+    "policy": {"policies": [{"name": "p", "vhost": "/", "pattern": "", "definition": {"max-length": HUGE}}]},
+}
+
+
+@pytest.mark.parametrize("what", UNSENDABLE)
+def test_what_no_client_can_be_told_is_not_imported(what: str) -> None:
+    office = fresh()
+    before = exported(office)
+    response = office.post(ALL, UNSENDABLE[what])
+    assert (response.status, response.content["problem_count"]) == (400, 1), response.content
+    assert exported(office) == before
+
+
+def test_a_binding_key_in_the_bytes_of_its_client_is_imported_as_it_was_exported() -> None:
+    office, other = fresh(), fresh()
+    host = office.broker.virtual_host("/")
+    host.bind(host.exchange("amq.topic"), host.declare_queue("q", durable=True), "caf\udce9")
+    assert other.post(ALL, exported(office)).status == 204
+    assert exported(other)["bindings"] == exported(office)["bindings"] != []
+
+
+@pytest.mark.parametrize("path", ["/api/vhosts/%FF", "/api/users/%FF"])
+def test_a_name_that_is_no_text_is_refused(path: str) -> None:
+    response = fresh().put(path, {"tags": "", "password": "x"})
+    assert (response.status, response.content["reason"]) == (400, "not_utf8")
