@@ -11,6 +11,7 @@ arguments of a command are defined only when it is used.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ STANDARD_ERROR: Final = 2  # the highest of the standard descriptors
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """Run the command line. Returns the exit code; raises SystemExit(2) for wrong usage."""
     open_closed_streams()
+    escape_what_is_not_printable()
     try:
         try:
             return _run(arguments, environ)
@@ -66,6 +68,12 @@ def open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, it stays open
+
+
+def escape_what_is_not_printable() -> None:
+    """Have standard output escape letters that its encoding lacks, as standard error does, in place of an exception."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def discard_output() -> None:

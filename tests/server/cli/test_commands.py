@@ -216,6 +216,21 @@ def test_a_full_disk_below_the_output_is_told_in_a_line():
     assert done.returncode == cli.REFUSED
 
 
+@pytest.mark.system
+def test_names_that_the_encoding_of_the_terminal_lacks_are_escaped(tmp_path: Path):
+    (tmp_path / "leveret.toml").write_text(
+        '[[virtual_hosts]]\nname = "/"\n[[virtual_hosts]]\nname = "größe 日"\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "leveret", "check", str(tmp_path / "leveret.toml")],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "  virtual hosts    /, größe \\u65e5\n".encode("latin-1") in done.stdout
+
+
 def test_a_package_that_an_extra_brings_is_told(capsys: Captured, monkeypatch: pytest.MonkeyPatch):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for package, extra in cli.EXTRAS.items():
