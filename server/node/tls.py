@@ -23,6 +23,11 @@ from leveret.front_end import TlsFacts
 
 log: Final = logging.getLogger("leveret.node")
 
+# of PEM (RFC 7468), and of the older form of keys (RFC 1421)
+CERTIFICATE: Final = "CERTIFICATE-----"
+PRIVATE_KEY: Final = "PRIVATE KEY-----"
+ENCRYPTED: Final = "ENCRYPTED"
+
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 ASKING: Final = {
     "none": ssl.CERT_NONE,
@@ -132,21 +137,41 @@ def _load_own(context: ssl.SSLContext, entry: CertificateSettings, place: Place)
     password = entry.key_password or ""  # an empty one: without it, OpenSSL would ask at the terminal
     if entry.key_password_file is not None:
         password = _text_in(entry.key_password_file, place.at("key_password_file"), "a file with a password")
-    readable = [
-        _text_in(entry.certificate, place.at("certificate"), "a certificate in a file that can be read"),
-        _text_in(entry.private_key, place.at("key"), "a private key in a file that can be read"),
-    ]
-    if not all(readable):
+    certificate = _text_in(
+        entry.certificate, place.at("certificate"), "a certificate in a file that can be read"
+    )
+    key = _text_in(entry.private_key, place.at("key"), "a private key in a file that can be read")
+    if not (certificate and key):
         return
+    password = password.removesuffix("\n").removesuffix("\r")
     try:
-        context.load_cert_chain(
-            entry.certificate, entry.private_key, password.removesuffix("\n").removesuffix("\r")
-        )
+        context.load_cert_chain(entry.certificate, entry.private_key, password)
     except (ssl.SSLError, ValueError, OSError) as error:
+        if _told_of_contents(entry, certificate, key, bool(password), place):
+            return
         accepted = "a certificate (PEM), and in `key` the private key that belongs to it"
         if entry.key_password or entry.key_password_file:
             accepted += ", with its password"
         place.at("certificate").refuse(f"{printed(entry.certificate)} ({reason(error)})", accepted)
+
+
+def _told_of_contents(
+    entry: CertificateSettings, certificate: str, key: str, has_password: bool, place: Place
+) -> bool:
+    """Report what a look into the files of a certificate explains, of which OpenSSL says no more than `PEM lib`."""
+    if CERTIFICATE not in certificate:
+        found = f"{printed(entry.certificate)} (no certificate is in it)"
+        place.at("certificate").refuse(found, "a certificate (PEM)")
+    elif PRIVATE_KEY not in key:
+        place.at("key").refuse(
+            f"{printed(entry.private_key)} (no private key is in it)", "a private key (PEM)"
+        )
+    elif ENCRYPTED in key and not has_password:
+        found = f"{printed(entry.private_key)} (it is encrypted)"
+        place.at("key").refuse(found, "a private key that is not, or its password in `key_password_file`")
+    else:
+        return False
+    return True
 
 
 def _load_client_ca(context: ssl.SSLContext, path: Path, place: Place) -> None:

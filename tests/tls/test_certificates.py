@@ -173,8 +173,17 @@ def test_the_password_may_be_in_a_file(locked: Pki, end: str):
 
 
 def test_without_the_right_password_nobody_asks_at_the_terminal(locked: Pki):
-    assert "private key that belongs to it" in told(locked.settings())[f"{LISTENER}.certificate"]
+    assert told(locked.settings())[f"{LISTENER}.key"].endswith(
+        'server.key" (it is encrypted), accepted: a private key that is not, or its password in `key_password_file`'
+    )
     assert "with its password" in told(locked.settings(key_password="wrong"))[f"{LISTENER}.certificate"]
+
+
+def test_a_certificate_and_a_key_that_are_mixed_up_are_told_as_such(pki: Pki):
+    right = pki.settings()
+    mixed = told(right | {"certificate": right["key"], "key": right["certificate"]})
+    assert "no certificate is in it" in mixed[f"{LISTENER}.certificate"]
+    assert "no private key is in it" in told(right | {"key": right["certificate"]})[f"{LISTENER}.key"]
 
 
 def test_a_password_is_not_printed_with_its_record(pki: Pki):
