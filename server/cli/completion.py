@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from leveret.server.cli.command_parser import Add, Environ
-from leveret.server.cli.exit_codes import DONE
+from leveret.server.cli.exit_codes import DONE, USAGE, failed
 
 if TYPE_CHECKING:
     from leveret.server.cli.control_client import ControlClient
@@ -122,7 +122,10 @@ def complete(options: argparse.Namespace, environ: Environ) -> int:
         return DONE
     if options.line is not None:
         words = words_of(options.line)
-    for each in candidates(words or [""], environ):
+    found = candidates(words or [""], environ)
+    if options.line is None and len(words) == 1 and words[0] and not found:
+        return failed(f"there is no script for '{words[0]}', only for {', '.join(SCRIPTS)}", USAGE)
+    for each in found:
         print(each[cut(words[-1]) :] if options.line is not None else each)
     return DONE
 

@@ -295,8 +295,10 @@ class Node(Batches):
     def url(self) -> str:
         """Return an AMQP URL for the configuration's first listener with a port, user and virtual host.
 
-        Without such a listener it is the address of the first Unix domain socket.
+        Without such a listener it is the address of the first Unix domain socket. Raises RuntimeError without either.
         """
+        if not self.listening:
+            raise RuntimeError("the node has no listener")
         user = next(iter(self.config.users), GUEST)
         host = self.config.virtual_hosts[0].name
         first = next((each for each in self.listening if isinstance(each.bound, Address)), self.listening[0])

@@ -9,6 +9,7 @@ function with `call`.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
@@ -68,8 +69,9 @@ class ThreadedNode:
         self._clock = clock
         self._closing_s = closing_s
         self._thread: threading.Thread | None = None
-        self._url = ""
+        self._url = ""  # of a node that has a listener
         self._bound: list[AnyAddress] = []
+        self._process = 0  # the id of the one in which the node has its thread
 
     # Start and end.
 
@@ -79,6 +81,7 @@ class ThreadedNode:
             raise RuntimeError("the node is running already")
         started: Future[None] = Future()
         self._ended: Future[None] = Future()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, args=(started,), name="leveret", daemon=True)
         self._thread.start()
         try:
@@ -90,10 +93,12 @@ class ThreadedNode:
     def stop(self) -> None:
         """Close every client's connection and every socket, and end the thread. Raises the error that ended the node.
 
-        Does nothing if the node does not run.
+        Does nothing if the node does not run, or runs in the process that this one was forked from.
         """
-        if self._thread is None:
+        if self._thread is None or self._process != os.getpid():
             return
+        if self._thread is threading.current_thread():
+            raise RuntimeError("the node cannot be stopped by a function that it runs")
         with suppress(trio.RunFinishedError):  # it has ended already; `_ended` has the reason
             self._token.run_sync_soon(self._stopping.set)
         self._join()
@@ -126,7 +131,7 @@ class ThreadedNode:
         async with Node(
             self.config, closing_s=self._closing_s, store=self._store, clock=self._clock
         ) as self.node:
-            self._url = self.node.url
+            self._url = self.node.url if self.node.listening else ""
             self._bound = [listener.bound for listener in self.node.listening]
             started.set_result(None)
             await self._stopping.wait()
@@ -137,6 +142,8 @@ class ThreadedNode:
     def url(self) -> str:
         """Return `amqp://guest:guest@127.0.0.1:PORT/%2F`, or the URL that the configuration yields."""
         self._require_running()
+        if not self._url:
+            raise RuntimeError("the node has no listener")
         return self._url
 
     @property
@@ -192,3 +199,5 @@ class ThreadedNode:
     def _require_running(self) -> None:
         if self._thread is None:
             raise RuntimeError("the node is not running")
+        if self._process != os.getpid():  # its thread did not come along: whoever waits for it waits for ever
+            raise RuntimeError("the node runs in the process that this one was forked from")

@@ -264,6 +264,39 @@ def test_a_call_runs_in_the_broker_and_what_it_causes_is_delivered(node: Threade
         assert next(deliveries)[2] == b"from inside"
 
 
+def test_a_call_cannot_stop_the_node_that_runs_it(node: ThreadedNode):
+    with pytest.raises(RuntimeError, match="cannot be stopped by a function that it runs"):
+        node.call(node.stop)
+    assert node.call(lambda: 7) == 7
+
+
+FORKING = """
+import os
+from leveret import ThreadedNode
+
+with ThreadedNode() as node:
+    if child := os.fork():
+        _, status = os.waitpid(child, 0)
+        raise SystemExit(os.waitstatus_to_exitcode(status))
+    try:
+        node.call(print)
+    except RuntimeError as error:
+        node.stop()
+        os._exit(0 if "forked from" in str(error) else 1)
+"""
+
+
+def test_a_process_that_was_forked_from_that_of_the_node_is_told_and_does_not_wait_for_ever():
+    assert subprocess.run([sys.executable, "-c", FORKING], check=False, timeout=60).returncode == 0
+
+
+def test_a_node_without_listeners_runs_and_has_no_url():
+    with ThreadedNode(embedded({"listeners": []})) as node:
+        assert node.call(lambda: 7) == 7
+        with pytest.raises(RuntimeError, match="the node has no listener"):
+            _ = node.url
+
+
 def test_what_a_call_raises_is_raised_to_the_caller(node: ThreadedNode):
     with pytest.raises(KeyError, match="nobody"):
         node.call(lambda: {}["nobody"])

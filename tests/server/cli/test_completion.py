@@ -113,6 +113,11 @@ def test_there_is_a_script_for_each_shell(shell: str, capsys: pytest.CaptureFixt
         assert subprocess.run(checked, input=SCRIPTS[shell].encode(), check=False).returncode == 0
 
 
+def test_a_shell_without_a_script_is_refused(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["completion", "tcsh"], {}) == cli.USAGE
+    assert capsys.readouterr() == ("", "leveret: there is no script for 'tcsh', only for bash, zsh, fish\n")
+
+
 def test_a_node_that_does_not_answer_offers_nothing(capsys: pytest.CaptureFixture[str]):
     environ = {"LEVERET_URL": "http://127.0.0.1:1"}
     assert cli.main(["completion", "--line", "leveret purge "], environ) == cli.DONE
