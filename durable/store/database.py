@@ -161,6 +161,10 @@ def _pragma(connection: sqlite3.Connection, name: str) -> object:
     return row[0] if row else None
 
 
+class UnusableDatabase(BadFolder):
+    """A database that cannot be opened, and of which nothing is known to be damaged."""
+
+
 def unusable(file: Path, error: sqlite3.Error | UnicodeDecodeError) -> BadFolder:
     """Return the exception for an error that prevents any use of a database."""
     if isinstance(error, UnicodeDecodeError):  # SQLite quotes what it found
@@ -169,7 +173,7 @@ def unusable(file: Path, error: sqlite3.Error | UnicodeDecodeError) -> BadFolder
         return BadFolder(f"{file} is damaged: {error}. {REMEDY}.")
     free = free_octets(file.parent)
     is_full = free is not None and free < PAGE_OCTETS * 64
-    return BadFolder(f"{file} cannot be used: {'there is no space left' if is_full else error}")
+    return UnusableDatabase(f"{file} cannot be used: {'there is no space left' if is_full else error}")
 
 
 # Creation.

@@ -8,6 +8,7 @@ Both see one moment of the folder and change nothing in it; a node may run on it
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -26,6 +27,7 @@ from leveret.durable.store.database import (
     LOGGED,
     RUNNING,
     DatabaseState,
+    UnusableDatabase,
     flags_of,
     folder_of,
     state_of,
@@ -39,6 +41,7 @@ from leveret.durable.store.snapshot_reader import SnapshotReader
 from leveret.durable.store.typed_json import Unreadable
 
 Owner: TypeAlias = tuple[str, str, str]  # kind; virtual host; name
+NOT_ALLOWED: Final = "nothing is known to be damaged, but this user may not read and write it"
 OWNERS: Final = {
     QUEUE: 2,
     ENDING_QUEUE: 3,
@@ -88,7 +91,10 @@ class Report:
 
 
 def verify(folder: Path, progress: Progress = lambda done, total: None) -> Report:
-    """Check everything; what is wrong is among the report's problems. Raises BadFolder if there is no store."""
+    """Check everything; what is wrong is among the report's problems.
+
+    Raises BadFolder if there is no store, or none that this user may open.
+    """
     report = _begun(folder)
     logs = wal_tail.log_of(folder / MESSAGES), wal_tail.log_of(folder / META)
     has_logs = all(log.exists() for log in logs)
@@ -102,12 +108,19 @@ def verify(folder: Path, progress: Progress = lambda done, total: None) -> Repor
             try:
                 moments[name] = stack.enter_context(closing(Snapshot(folder / name)))
             except BadFolder as error:
+                if isinstance(error, UnusableDatabase) and not _may_open(folder / name):
+                    raise BadFolder(f"{error}; {NOT_ALLOWED}") from None
                 report.problems.append(str(error))
         for name, moment in moments.items():
             found = salvage.troubles(moment.database, "integrity_check")
             report.problems += [f"{folder / name}: {text}" for text in found]
         _Look(report, moments.get(MESSAGES), moments.get(META), has_logs).at_everything(progress)
     return report
+
+
+def _may_open(file: Path) -> bool:
+    """Return whether this user may open a database: SQLite makes files beside it, also to read."""
+    return os.access(file, os.R_OK | os.W_OK) and os.access(file.parent, os.W_OK)
 
 
 def measure(folder: Path) -> Report:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +70,18 @@ def test_a_sound_folder_is_ok(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert run("verify", "--json", folder) == cli.DONE
     said = json.loads(capsys.readouterr().out)
     assert (said["ok"], said["problems"], said["state"]) == (True, [], "closed properly")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("mode", "name"), [(0o555, "."), (0o000, META)])
+def test_what_this_user_may_not_open_is_not_called_damaged(folder: Path, mode: int, name: str):
+    (folder / name).chmod(mode)
+    unprivileged = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    command = [*unprivileged, sys.executable, "-m", "leveret", "store", "verify", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (cli.REFUSED, "")
+    assert done.stderr.startswith(f"leveret: {folder / (MESSAGES if name == '.' else name)} cannot be used: ")
+    assert done.stderr.endswith("nothing is known to be damaged, but this user may not read and write it\n")
 
 
 def test_damaged_messages_are_counted_by_queue(folder: Path, capsys: pytest.CaptureFixture[str]):
