@@ -81,6 +81,10 @@ def make(path: Path) -> None:
     """Create a folder, if there is none. Raises BadFolder."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise BadFolder(
+            f"the data folder {path} cannot be made: there is something else of this name"
+        ) from None
     except OSError as error:
         raise BadFolder(f"the data folder {path} cannot be made: {error.strerror}") from None
 

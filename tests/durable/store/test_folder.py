@@ -219,3 +219,9 @@ def test_a_database_is_not_there_before_it_is_whole(tmp_path: Path, monkeypatch:
     shelf = Shelf.of(tmp_path / "data")
     assert shelf.found() == Found([], {}, {})
     shelf.store.close(None)
+
+
+def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path):
+    (tmp_path / "data").write_text("")
+    with pytest.raises(BadFolder, match="data cannot be made: there is something else of this name"):
+        Folder(tmp_path / "data")
