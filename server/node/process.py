@@ -71,9 +71,8 @@ async def _run(
         ):
             nursery.start_soon(feed_watchdog, tells)
             targets.say_whose(node.admin)
-            with contextlib.suppress(
-                OSError
-            ):  # nobody reads it, or its disk is full: the node serves all the same
+            # Perhaps nobody reads it, or its disk is full: the node serves all the same.
+            with contextlib.suppress(OSError):
                 print(assembly.welcome(node, source, has_links=sys.stdout.isatty()), flush=True)
             spare_the_collector()
             give_back_memory()  # what opening a data folder has freed is 2 of 45 MiB
