@@ -63,14 +63,13 @@ test-plain: $(VENV)/.ready-to-test $(PEERS) ## run every test against the source
 test-source: $(VENV)/.ready-to-test $(HELM) ## run the tests of the source, and those of plain Python only
 	LEVERET_TESTED=plain $(PYTEST) --part source $(ARGS)
 
-# What takes long waits for processes much of the time. What is quick fills these gaps, and tells its outcome at the end. With
-# `nice` it leaves the processors to the others where they have work, and still ends with them: without, their clients wait for it.
+# What takes long waits for processes much of the time. What is quick fills these gaps, and tells its outcome at the end.
 test-often: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run every test but those and the longest against the compiled modules
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going TOGETHER=1 test-quick test-slow
 
 test-quick: export HYPOTHESIS_PROFILE ?= quarter
 test-quick: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run the tests of these that do not take long
-	$(if $(TOGETHER),nice -n 4 env) $(PYTEST_COMPILED) --part quick $(ARGS) $(if $(TOGETHER),>build/quick.log 2>&1; outcome=$$?; cat build/quick.log; exit $$outcome)
+	$(PYTEST_COMPILED) --part quick $(ARGS) $(if $(TOGETHER),>build/quick.log 2>&1; outcome=$$?; cat build/quick.log; exit $$outcome)
 
 test-slow: $(VENV)/.ready-to-test $(COMPILED)/.ready $(PEERS) ## run the tests of these that take long
 	$(PYTEST_COMPILED) --part slow $(ARGS)

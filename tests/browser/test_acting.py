@@ -9,12 +9,13 @@ import pika
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.harness.seldom import clicks
 from tests.interop.conftest import wait_until
 
 from .conftest import PageNode, Visit
 from .walking import confirm, fill, go, headed, opened, row, submit, told
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, clicks]
 
 
 def queue_page(page: Page, node: PageNode, *bodies: bytes) -> None:

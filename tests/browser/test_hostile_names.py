@@ -9,13 +9,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from leveret.features.leases.lease import opened as lease_opened
-from tests.harness.seldom import elsewhere
+from tests.harness.seldom import clicks, elsewhere
 
 from .conftest import PageNode, Visit
 from .hostile import NAMES
 from .walking import arrived, confirm, fill, go, headed, opened, refresh, submit
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, clicks]
 
 OURS = (
     "queues",

@@ -10,13 +10,13 @@ import pytest
 from playwright.sync_api import expect
 
 from leveret.security.tokens import Tokens
-from tests.harness.seldom import elsewhere
+from tests.harness.seldom import clicks, elsewhere
 
 from .conftest import PageNode, Visit
 from .openid_issuer import CLIENT, Issuer
 from .walking import go, headed
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, clicks]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.harness.seldom import clicks
 from .conftest import PageNode, Visit
 from .walking import confirm, fill, go, headed, opened, refresh, refresh_until, row, submit, told
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, clicks]
 
 
 def picked(page: Page, *names: str) -> None:
@@ -242,7 +242,6 @@ def test_an_upstream_is_set_and_deleted_on_the_page(page: Page, node: PageNode) 
     expect(page.get_by_text("There are no upstreams.")).to_be_visible()
 
 
-@clicks
 def test_a_federation_link_is_shown_with_its_state_and_begins_anew(page: Page, node: PageNode) -> None:
     node.declare("fed", durable=True)
     broker = node.node.broker

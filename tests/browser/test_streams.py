@@ -10,11 +10,12 @@ from leveret.features.leases.lease import opened as lease_opened
 from leveret.features.pipelines.supervised_pipelines import SupervisedPipelines
 from leveret.features.xa.branch import Verb
 from tests.features.xa.branching import Crew
+from tests.harness.seldom import clicks
 
 from .conftest import PageNode
 from .walking import confirm, fill, go, headed, opened, row, submit, told
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, clicks]
 
 MANY = 25
 

@@ -256,7 +256,7 @@ def test_an_iceberg_table_in_a_bucket_is_written_with_the_credentials_of_its_cat
     assert SECRET not in printed.out + printed.err
 
 
-@pytest.mark.parametrize("wrong", ["bucket", "endpoint"])
+@pytest.mark.parametrize("wrong", ["bucket", pytest.param("endpoint", marks=elsewhere)])
 def test_what_a_bucket_refuses_is_a_line_without_a_secret(
     store: str,
     broker: FakeBroker,
