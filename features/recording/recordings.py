@@ -60,6 +60,9 @@ class Recordings(EventListener, Guest):
         self._broker = broker
         self._spawn = spawn
         self._running: dict[str, tuple[Recorder, Plan]] = {}
+        self._ending: list[
+            RecordingWriter
+        ] = []  # of recordings that are over, as far as they may still write
         broker.events.listeners.append(self)
 
     def begin(self, host: VirtualHost, plan: Plan) -> dict[str, Json]:
@@ -106,17 +109,18 @@ class Recordings(EventListener, Guest):
         told = self.status(virtual_host)
         recorder, _ = self._running.pop(virtual_host)
         recorder.stop(is_gone)
+        self._ending = [each for each in self._ending if not each.has_ended]
+        self._ending.append(recorder.writer)
         self._tell("recording.stopped", recorder)
         log.info("vhost '%s' is not recorded any more", virtual_host)
         return told
 
     def close(self) -> None:
         """End all recordings, and wait until their files are complete. Called when the node ends."""
-        recorders = [recorder for recorder, _ in self._running.values()]
         for name in list(self._running):
             self.end(name)
-        for recorder in recorders:
-            recorder.writer.wait()
+        for writer in self._ending:
+            writer.wait()
 
     def status(self, virtual_host: str) -> dict[str, Json]:
         """Return where a virtual host is recorded, and how far. Raises NotFound if it is not."""

@@ -65,6 +65,7 @@ class RecordingWriter:
         self.is_full = False  # the file has no room for more
         self.renewals = 0  # how often a new file was begun, or tried
         self.has_begun = False  # the file has all of what there was when it began
+        self.has_ended = False  # all is written, and the file is closed
         self.failure = ""  # why nothing can be written now
         self._part_max = part_max
         self._redaction = redaction
@@ -105,6 +106,7 @@ class RecordingWriter:
                 log.exception("a mistake of ours while recording to %s", self.path)
             self.backlog -= octets
         os.close(self._file)
+        self.has_ended = True
 
     def _renew(self) -> None:
         """Continue with an empty file. If that fails, nothing more is written until it succeeds."""

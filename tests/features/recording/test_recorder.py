@@ -245,3 +245,18 @@ def test_a_node_that_ends_completes_the_files_of_its_recordings(bench: CoreBench
     bench.publish("q", b"1")
     recorded.recordings.close()
     assert RecordKind.END in kinds_of(recorded.path)
+
+
+def test_a_node_that_ends_waits_for_recordings_that_have_ended_just_before(
+    bench: CoreBench, tmp_path: Path
+) -> None:
+    def spawn(name: str, work: Callable[[], None]) -> Callable[[float], None]:
+        return lambda seconds: work()  # a thread that has its turn once something waits for it
+
+    recordings = Recordings(bench.broker, spawn)
+    path = Path(str(recordings.begin(bench.host, Plan(tmp_path, 64 * MIB))["file"]))
+    bench.publish("q", b"1")
+    recordings.end("/")
+    assert kinds_of(path) == []
+    recordings.close()
+    assert kinds_of(path)[-1] is RecordKind.END
