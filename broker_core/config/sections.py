@@ -47,6 +47,7 @@ from leveret.values import Table
 NO_ROWS: Final[Table] = {}
 
 NAME: Final = Name("a name of 1 to 255 characters", r"[^\ud800-\udfff]{1,255}")
+NODE_NAME: Final = Text("a name of 1 to 255 characters", r"[^\ud800-\udfff]{1,255}")  # of any number of bytes
 NAMES: Final = ListOf(Text())
 QUEUE_TYPES: Final = OneOf("classic", "quorum", "stream")
 LOG_LEVEL: Final = OneOf("debug", "info", "warning", "error", "none")
@@ -57,7 +58,7 @@ class NodeSettings(Record):
     """The node as a whole."""
 
     name: str = key(
-        NAME,
+        NODE_NAME,
         "The node's name in logs and for clients. One of its own where several nodes are monitored together.",
         "leveret",
     )
