@@ -24,7 +24,7 @@ from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, TableCheckpoint
 from leveret.pipeline.options import Use, read_options
-from tests.harness.seldom import spark_killed
+from tests.harness.seldom import elsewhere, spark_killed
 from tests.interop.conftest import need_module
 from tests.pipeline import archiver, bulk
 from tests.pipeline.bulk import FakeBroker, message
@@ -124,7 +124,7 @@ class DecodedLake:
         return sorted(each for (each,) in [*self.rows("offset"), *self.undecoded("offset")])
 
 
-@pytest.fixture(params=[DELTA, ICEBERG])
+@pytest.fixture(params=[DELTA, pytest.param(ICEBERG, marks=elsewhere)])
 def lake(broker: FakeBroker, tmp_path: Path, request: pytest.FixtureRequest) -> DecodedLake:
     if request.param == ICEBERG:
         need_module("pyiceberg")

@@ -17,6 +17,7 @@ from leveret.pipeline.jobs.lake_table import lake_table
 from leveret.pipeline.jobs.run import Report, Stop
 from leveret.pipeline.jobs.table_positions import TableCheckpoint
 from leveret.server.cli import main
+from tests.harness.seldom import elsewhere
 from tests.interop.conftest import need_module
 from tests.pipeline import bulk
 from tests.pipeline.bulk import FakeBroker
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 WHOLE = "4 rows, each message once"
 
 
-@pytest.fixture(scope="module", params=[DELTA, ICEBERG])
+@pytest.fixture(scope="module", params=[DELTA, pytest.param(ICEBERG, marks=elsewhere)])
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Path]:
     """Return the kind of an archive with two rows in each of its tables, its folder, and a copy of that."""
     if request.param == ICEBERG:
