@@ -174,6 +174,15 @@ def _sync_commits(connection: Connection, _: object) -> None:
         connection.execute(f"pragma {pragma}")
 
 
+def _have_namespace(catalogue: Catalog, namespace: str) -> None:
+    """Create a namespace unless it exists. A catalogue looks, then writes; another run may do both in between."""
+    try:
+        catalogue.create_namespace_if_not_exists(namespace)
+    except Exception:  # each kind of catalogue raises errors of its own
+        if not catalogue.namespace_exists(namespace):
+            raise
+
+
 def opened(where: str, name: str | None) -> Table | None:
     """Return the table; None if there is none. Raises PipelineError, BadOption."""
     require()
@@ -528,7 +537,7 @@ class IcebergLog:
             TableAlreadyExistsError,
         )
 
-        catalogue.create_namespace_if_not_exists(self._identifier[0])
+        _have_namespace(catalogue, self._identifier[0])
         try:
             return catalogue.load_table(self._identifier)
         except NoSuchTableError:

@@ -13,7 +13,7 @@ from tests.harness.seldom import clicks
 from tests.interop.conftest import wait_until
 
 from .conftest import PageNode, Visit
-from .walking import confirm, fill, go, headed, opened, row, submit, told
+from .walking import arrived, confirm, fill, go, headed, opened, row, submit, told
 
 pytestmark = [pytest.mark.system, clicks]
 
@@ -234,8 +234,10 @@ def test_a_policy_is_added_and_deleted(page: Page, node: PageNode) -> None:
     submit(form)
     expect(row(page, "short")).to_be_visible()
     go(page, "queues", "/", "orders")
+    arrived(page, "queues", "/", "orders")
     expect(page.get_by_text("short").first).to_be_visible()
     go(page, "policies")
+    arrived(page, "policies")  # what is still shown of it from before would be asked, and then left
     row(page, "short").get_by_role("button", name="Delete").click()
     confirm(page, "Delete")
     expect(row(page, "short")).to_have_count(0)

@@ -206,6 +206,23 @@ def test_of_two_runs_that_begin_a_catalogue_at_once_both_go_on(
     assert lake.offsets() == [*range(10)]
 
 
+def test_of_two_runs_that_begin_a_namespace_at_once_both_go_on(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = SqlCatalog.namespace_exists
+
+    def overtaken(catalogue: SqlCatalog, namespace: str) -> bool:
+        monkeypatch.setattr(SqlCatalog, "namespace_exists", known)
+        there = known(catalogue, namespace)
+        lake.once()
+        return there  # as it was when it looked
+
+    monkeypatch.setattr(SqlCatalog, "namespace_exists", overtaken)
+    lake.broker.stream("orders").fill(10)
+    lake.once()
+    assert lake.offsets() == [*range(10)]
+
+
 def test_snapshots_of_other_programs_do_not_hide_where_it_ends(lake: Lake) -> None:
     lake.broker.stream("orders").fill(10)
     lake.once()
