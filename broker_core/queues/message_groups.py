@@ -67,7 +67,7 @@ class MessageGroupQueue(WorkQueue):
 
     def set_up(self) -> None:
         self._held: dict[str, HeldGroup] = {}  # groups that are not free
-        self._claims: dict[Delivery, str] = {}  # unanswered deliveries, and the group of each
+        self._claims: dict[int, str] = {}  # the groups of unanswered messages by position
         self._names: dict[int, str] = {}  # cache: the groups of waiting messages by position
         self.gone = 0  # messages that have left the lanes
 
@@ -96,10 +96,10 @@ class MessageGroupQueue(WorkQueue):
         if held is None:
             held = self._held[group] = HeldGroup(taker)
         held.count += 1
-        self._claims[delivery] = group
+        self._claims[delivery.position] = group
 
     def _answered(self, delivery: Delivery) -> None:
-        group = self._claims.pop(delivery, None)
+        group = self._claims.pop(delivery.position, None)
         if group is None:
             return
         held = self._held[group]
@@ -110,14 +110,7 @@ class MessageGroupQueue(WorkQueue):
                 self.search.freed(group)
             self.touch()
 
-    # What a guest has, or a client since before a restart, holds its group: messages behind it stay behind it.
-
-    def stand_in(self, delivery: Delivery) -> Delivery:
-        found = super().stand_in(delivery)
-        group = self._claims.pop(delivery, None)
-        if group is not None:
-            self._claims[found] = group
-        return found
+    # What a guest or a client has since before a restart holds its group: messages behind it stay behind it.
 
     def set_one_aside(self, delivery: Delivery) -> None:
         super().set_one_aside(delivery)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Final
@@ -129,8 +130,6 @@ class Place:
 
     def body_of(self, shown: Mapping[str, Any]) -> bytes:
         """Return the body of a message as the HTTP API shows it, with its sections if it is one of AMQP 1.0."""
-        from base64 import b64decode
-
         return b64decode(shown["payload"])[-BODY:]
 
     # What happens.

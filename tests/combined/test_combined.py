@@ -69,7 +69,14 @@ def a_lease_gives_back_the_first_message_of_a_portion(patch: pytest.MonkeyPatch)
 
 
 def a_group_is_held_by_what_was_prepared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MessageGroupQueue, "stand_in", CountedQueue.stand_in)
+    stand_in = CountedQueue.stand_in
+
+    def forgotten(self: CountedQueue, delivery: Delivery) -> Delivery:
+        if isinstance(self, MessageGroupQueue):
+            self._claims.pop(delivery.position, None)
+        return stand_in(self, delivery)
+
+    patch.setattr(CountedQueue, "stand_in", forgotten)
 
 
 def what_a_branch_has_is_no_more_unsettled(patch: pytest.MonkeyPatch) -> None:
