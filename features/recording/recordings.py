@@ -60,9 +60,8 @@ class Recordings(EventListener, Guest):
         self._broker = broker
         self._spawn = spawn
         self._running: dict[str, tuple[Recorder, Plan]] = {}
-        self._ending: list[
-            RecordingWriter
-        ] = []  # of recordings that are over, as far as they may still write
+        # Of recordings that are over, as far as they may still write.
+        self._ending: list[RecordingWriter] = []
         broker.events.listeners.append(self)
 
     def begin(self, host: VirtualHost, plan: Plan) -> dict[str, Json]:
