@@ -46,8 +46,9 @@ from leveret.values import Table
 
 NO_ROWS: Final[Table] = {}
 
-NAME: Final = Name("a name of 1 to 255 characters", r"[^\ud800-\udfff]{1,255}")
-NODE_NAME: Final = Text("a name of 1 to 255 characters", r"[^\ud800-\udfff]{1,255}")  # of any number of bytes
+NAMED: Final = "a name of 1 to 255 characters", r"[^\ud800-\udfff]{1,255}"
+NAME: Final = Name(*NAMED)
+NODE_NAME: Final = Text(*NAMED)  # of any number of bytes
 NAMES: Final = ListOf(Text())
 QUEUE_TYPES: Final = OneOf("classic", "quorum", "stream")
 LOG_LEVEL: Final = OneOf("debug", "info", "warning", "error", "none")

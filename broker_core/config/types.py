@@ -24,7 +24,7 @@ from leveret.values import Table, Value
 
 MANY: Final = (1 << 31) - 1
 INTEGER_MAX: Final = (1 << 63) - 1  # that a field of a message or a table has room for
-NAME_OCTETS_MAX: Final = 255
+NAME_OCTETS_MAX: Final = 255  # in a field with one byte for its length
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from leveret.config.types import NAME_OCTETS_MAX
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.exchanges.super_streams import partitions_of
 from leveret.guests import Guest
@@ -39,7 +40,6 @@ ONE: Final = PATH + "/{name}"
 PIPELINES_MAX: Final = 1000  # in a node
 PARTITIONS_MAX: Final = 1000  # of a pipeline
 POSITIONS_MAX: Final = 10_000  # of all pipelines of a node
-NAME_OCTETS_MAX: Final = 255
 KEPT_S: Final = 86_400  # after the last report
 
 

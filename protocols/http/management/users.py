@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Final
 
 from leveret.catalogue import USER
+from leveret.config.types import NAME_OCTETS_MAX
 from leveret.limits import UserLimits
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import (
@@ -31,7 +32,6 @@ from leveret.values import Json
 
 PATH: Final = "/api/users"
 ONE: Final = PATH + "/{user}"
-NAME_OCTETS_MAX: Final = 255
 LOOK_S: Final = 0.01  # between two looks whether a hash is ready
 
 

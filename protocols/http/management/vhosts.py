@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.catalogue import VIRTUAL_HOST
+from leveret.config.types import NAME_OCTETS_MAX
 from leveret.errors import PreconditionFailed
 from leveret.limits import QueueType
 from leveret.observability.counts import HOST, LENGTHS
@@ -29,7 +30,6 @@ from leveret.virtual_host import Description, VirtualHost
 
 PATH: Final = "/api/vhosts"
 ONE: Final = PATH + "/{vhost}"
-NAME_OCTETS_MAX: Final = 255
 MESSAGES: Final = (*HOST[len(LENGTHS) :], "deliver_get")
 
 
